@@ -1,0 +1,6 @@
+"""Pixels in: where pictures lie, and the rules by which files become arrays."""
+
+from patchtrace.images.decode import Decoding
+from patchtrace.images.imageset import ImageSet, Progress, Skipped
+
+__all__ = ["Decoding", "ImageSet", "Progress", "Skipped"]

@@ -1,0 +1,185 @@
+"""From the bytes of one image file to pixels, by rules that are written down and recorded.
+
+Image files are hostile input: nothing here trusts a size, a mode or a header that a file claims.
+"""
+
+from __future__ import annotations
+
+import io
+import stat
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from patchtrace.errors import PatchtraceError
+
+#: What a file must be inside, whatever it is called.
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
+#: What a file in a folder or an archive must be called to be looked at.
+EXTENSIONS = frozenset((".jpg", ".jpeg", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif"))
+
+Exif = Literal["apply", "ignore"]
+Fit = Literal["cover", "pad"]
+
+
+class Unreadable(Exception):
+    """Why one image could not be read. Never fatal to a set: it is listed and counted."""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """The rules by which files become pixels; saved with every result.
+
+    Parameters
+    ----------
+    size : (int, int), optional
+        Height and width to bring every picture to. Without it pictures keep their size and must agree.
+    grey : bool
+        One channel instead of three.
+    fit : {"cover", "pad"}
+        Keep the shape of the picture and fill the frame, cutting what sticks out on both sides alike; or show all of
+        it, centred on white.
+    crop : int, optional
+        First cut a square of this side out of the middle.
+    exif : {"apply", "ignore"}
+        Whether a camera's rotation mark turns the picture.
+    max_pixels : int
+        A file that claims more pixels is not decoded.
+    max_bytes : int
+        A file that is larger is not read.
+
+    Not a choice: transparency is laid on white, 16-bit grey is scaled to 8 bits, CMYK and palettes become RGB,
+    an animation counts as its first frame, colour profiles are not applied, resizing is bicubic with antialiasing.
+    """
+
+    size: tuple[int, int] | None = None
+    grey: bool = False
+    fit: Fit = "cover"
+    crop: int | None = None
+    exif: Exif = "apply"
+    max_pixels: int = 89_478_485
+    max_bytes: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        if self.size is not None and not (
+            len(self.size) == 2 and all(isinstance(n, int) and 1 <= n <= 4096 for n in self.size)
+        ):
+            raise PatchtraceError(f"size is {self.size!r}: use a height and a width from 1 to 4096")
+        if self.fit not in get_args(Fit):
+            raise PatchtraceError(f"fit is {self.fit!r}: use one of {', '.join(get_args(Fit))}")
+        if self.exif not in get_args(Exif):
+            raise PatchtraceError(f"exif is {self.exif!r}: use one of {', '.join(get_args(Exif))}")
+        for name in ("crop", "max_pixels", "max_bytes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise PatchtraceError(f"{name} is {value!r}: use a number of at least 1")
+
+    def record(self) -> dict[str, Any]:
+        """Plain data for a saved result, with the rules that are not a choice."""
+        return {**asdict(self), **FIXED_RULES}
+
+
+FIXED_RULES: Mapping[str, str] = {
+    "alpha": "composited on white",
+    "16-bit": "scaled to 8 bits",
+    "animation": "first frame",
+    "colour": "converted to RGB (or grey) without colour profiles",
+    "resize": "bicubic, antialiased",
+}
+
+
+def decode(source: Path | bytes | Image.Image, rules: Decoding) -> NDArray[np.uint8]:
+    """Pixels (channels, height, width) of one image, or ``Unreadable`` with the reason."""
+    try:
+        if isinstance(source, Image.Image):
+            return _pixels(source, rules)
+        if isinstance(source, bytes):
+            _check_length(len(source), rules)
+            return _decode(io.BytesIO(source), rules)
+        info = source.stat()
+        if not stat.S_ISREG(info.st_mode):  # a pipe would keep us waiting for ever
+            raise Unreadable("not a regular file")
+        _check_length(info.st_size, rules)
+        with source.open("rb") as stream:
+            return _decode(stream, rules)
+    except Unreadable:
+        raise
+    except UnidentifiedImageError as error:
+        raise Unreadable(f"not an image of a known format ({', '.join(FORMATS)})") from error
+    except (Image.DecompressionBombError, MemoryError) as error:
+        raise Unreadable(f"more than {rules.max_pixels} pixels") from error
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error) or type(error).__name__) from error
+    except Exception as error:  # a damaged file can raise nearly anything inside a decoder
+        raise Unreadable(f"damaged: {type(error).__name__}: {error}") from error
+
+
+def _check_length(length: int, rules: Decoding) -> None:
+    if length == 0:
+        raise Unreadable("empty file")
+    if length > rules.max_bytes:
+        raise Unreadable(f"{length} bytes, more than the limit of {rules.max_bytes}")
+
+
+def _decode(stream: Any, rules: Decoding) -> NDArray[np.uint8]:
+    with warnings.catch_warnings():
+        # Pillow warns of odd metadata and of large pictures; the pixels decide here, and the limit is our own
+        warnings.simplefilter("ignore")
+        with Image.open(stream, formats=FORMATS) as image:
+            return _pixels(image, rules)
+
+
+def _pixels(image: Image.Image, rules: Decoding) -> NDArray[np.uint8]:
+    if image.width * image.height > rules.max_pixels:
+        raise Unreadable(f"{image.width} x {image.height} pixels, more than the limit of {rules.max_pixels}")
+    image.load()  # only now is the file read to its end: a truncated one fails here and not before
+    picture = _eight_bit(_upright(image) if rules.exif == "apply" else image)
+    picture = _resize(_on_white(picture).convert("L" if rules.grey else "RGB"), rules)
+    pixels = np.asarray(picture, dtype=np.uint8)
+    return pixels[None] if rules.grey else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # metadata that cannot be read turns nothing; the pixels are still good
+        return image
+
+
+def _eight_bit(image: Image.Image) -> Image.Image:
+    """Scale deep grey to 8 bits. Pillow's own conversion clips instead, and would leave a white picture."""
+    if image.mode in ("F", "I") or image.mode.startswith("I;"):
+        if image.mode == "F":
+            raise Unreadable("floating-point pixels, whose range is not known")
+        deep = np.asarray(image).astype(np.int64)
+        if deep.min() < 0 or deep.max() > 65535:
+            raise Unreadable("more than 16 bits a pixel, whose range is not known")
+        return Image.fromarray(((deep * 255 + 32767) // 65535).astype(np.uint8))
+    return image
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    # `convert("RGB")` alone would drop the alpha channel and show the colour hidden under it
+    if not image.has_transparency_data:
+        return image
+    image = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+
+
+def _resize(image: Image.Image, rules: Decoding) -> Image.Image:
+    if rules.crop is not None:
+        if rules.crop > min(image.size):
+            raise Unreadable(f"{image.width} x {image.height} pixels, smaller than the crop of {rules.crop}")
+        left, top = (image.width - rules.crop) // 2, (image.height - rules.crop) // 2
+        image = image.crop((left, top, left + rules.crop, top + rules.crop))
+    if rules.size is None or image.size == rules.size[::-1]:
+        return image
+    if rules.fit == "cover":
+        return ImageOps.fit(image, rules.size[::-1], method=Image.Resampling.BICUBIC)
+    return ImageOps.pad(image, rules.size[::-1], method=Image.Resampling.BICUBIC, color="white")

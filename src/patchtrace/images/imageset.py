@@ -1,0 +1,262 @@
+"""A collection of pictures of one size, with a stable id for each and a list of those that could not be read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from patchtrace.errors import PatchtraceError
+from patchtrace.images import arrays, sources
+from patchtrace.images.decode import Decoding, Unreadable, decode
+
+#: Called with (done, total) as work goes on; total is 0 where it is not known.
+Progress = Callable[[int, int], None]
+
+#: The side of the square that CelebA's aligned pictures are cut to before they are resized.
+CELEBA_FOLDER, CELEBA_CROP = "img_align_celeba", 140
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An image that could not be read, and why."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Pictures of one size, in one order.
+
+    Made by :meth:`open`; the constructor is for those who have pixels already.
+
+    Parameters
+    ----------
+    pixels : array (images, channels, height, width)
+        u8, or float32 in [-1, 1] (latents: any float).
+    ids : tuple of str
+        A name for each image: its path relative to the folder, or its number.
+    skipped : tuple of Skipped
+        What could not be read.
+    decoding : Decoding, optional
+        The rules by which files became pixels; None where the pixels were given.
+    remarks : tuple of str
+        What a reader should be told.
+
+    Examples
+    --------
+    >>> images = ImageSet.open(np.zeros((10, 8, 8, 3), np.uint8))
+    >>> len(images), images.shape, images.ids[9]
+    (10, (3, 8, 8), '9')
+    >>> images.block(0, 2).min()
+    np.float32(-1.0)
+    """
+
+    pixels: arrays.Pixels
+    ids: tuple[str, ...]
+    skipped: tuple[Skipped, ...] = ()
+    decoding: Decoding | None = None
+    remarks: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if self.pixels.ndim != 4 or len(self.pixels) != len(self.ids):
+            raise PatchtraceError(
+                f"pixels of shape {self.pixels.shape} do not fit {len(self.ids)} ids: "
+                "use (images, channels, height, width) and one id for each image"
+            )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of each image."""
+        channels, height, width = self.pixels.shape[1:]
+        return channels, height, width
+
+    def block(self, start: int, stop: int) -> NDArray[np.float32]:
+        """Images ``start`` to ``stop`` as float32 (images, channels, height, width), u8 mapped to [-1, 1]."""
+        pixels = self.pixels[start:stop]
+        if pixels.dtype == np.uint8:
+            return np.ascontiguousarray(pixels, dtype=np.float32) / np.float32(127.5) - np.float32(1)
+        return np.ascontiguousarray(pixels, dtype=np.float32)
+
+    def picture(self, index: int) -> Image.Image:
+        """Image ``index`` to look at: RGB or grey; of latents, the first channels."""
+        pixels = self.pixels[index]
+        if pixels.dtype != np.uint8:
+            pixels = np.clip(np.rint((pixels + 1) * 127.5), 0, 255).astype(np.uint8)
+        if len(pixels) < 3:
+            return Image.fromarray(np.ascontiguousarray(pixels[0]))
+        return Image.fromarray(np.ascontiguousarray(pixels[:3].transpose(1, 2, 0)))
+
+    def subset(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> ImageSet:
+        """The images at these places, in this order, with the ids they have here."""
+        chosen = np.asarray(indices, dtype=np.intp)
+        return replace(self, pixels=self.pixels[chosen], ids=tuple(self.ids[i] for i in chosen))
+
+    def fingerprint(self) -> str:
+        """A hash of pixels and ids: equal for equal sets."""
+        digest = hashlib.sha256(repr((self.pixels.shape, self.pixels.dtype.str, self.ids)).encode())
+        for start in range(0, len(self), 1024):
+            digest.update(self.pixels[start : start + 1024].tobytes())
+        return digest.hexdigest()
+
+    def open_like(self, source: Any, progress: Progress | None = None) -> ImageSet:
+        """Open other pictures by the same rules, at the size of these: how queries are made ready."""
+        channels, height, width = self.shape
+        if isinstance(source, ImageSet):
+            opened = source
+        else:
+            if self.pixels.dtype != np.uint8 and not _is_array_source(source):
+                raise PatchtraceError(
+                    f"the set holds float arrays of shape {self.shape}: give queries as such arrays, not as files"
+                )
+            rules = replace(self.decoding or Decoding(), size=(height, width), grey=channels == 1)
+            opened = ImageSet.open(source, decoding=rules, progress=progress)
+        if opened.shape != self.shape:
+            raise PatchtraceError(
+                f"queries have shape {opened.shape} and the set has {self.shape} (channels, height, width): "
+                "open both with the same size"
+            )
+        return opened
+
+    @classmethod
+    def open(
+        cls,
+        source: Any,
+        *,
+        size: int | tuple[int, int] | None = None,
+        layout: str | None = None,
+        key: str | None = None,
+        decoding: Decoding | None = None,
+        follow_symlinks: bool = False,
+        limit: int | None = None,
+        progress: Progress | None = None,
+    ) -> ImageSet:
+        """Open pictures, wherever they lie.
+
+        Parameters
+        ----------
+        source : path, list of paths, array, PIL image, Hugging Face dataset, or ImageSet
+            A folder (read recursively), an image file, a ``.npy``, ``.npz``, ``.parquet``, ``.arrow`` or ``.tar`` file
+            (webdataset), CIFAR-10's folder or one of its batches, CelebA's ``img_align_celeba`` (cut to its middle
+            140 x 140).
+        size : int or (int, int), optional
+            Side, or height and width, to bring every picture to. Without it they must be of one size.
+        layout : str, optional
+            How an array is laid out, such as ``"NHWC"``. Only needed where it can be read in two ways.
+        key : str, optional
+            Which array of a ``.npz``, or which column of a table.
+        decoding : Decoding, optional
+            All rules of decoding; ``size`` here goes before the one in it.
+        follow_symlinks : bool
+            Whether links inside folders are followed.
+        limit : int, optional
+            Stop after this many images.
+        progress : callable, optional
+            Called with (done, total).
+        """
+        rules = decoding or Decoding()
+        if size is not None:
+            rules = replace(rules, size=(size, size) if isinstance(size, int) else size)
+        if limit is not None and limit < 1:
+            raise PatchtraceError(f"limit is {limit}: use a number of at least 1")
+        if isinstance(source, ImageSet):
+            return source if limit is None else source.subset(range(min(limit, len(source))))
+        if isinstance(source, str | os.PathLike):
+            path = Path(source)
+            batches = arrays.cifar_files(path)
+            if batches:
+                return _of_pixels(arrays.from_cifar(batches), rules, limit)
+            if path.suffix.lower() in (".npy", ".npz") and path.exists():
+                return _of_pixels(arrays.from_file(path, key, layout), rules, limit)
+            if path.name == CELEBA_FOLDER and path.is_dir() and rules.crop is None:
+                rules = replace(rules, crop=CELEBA_CROP)
+            entries = sources.entries_of(path, key, follow_symlinks, rules)
+        elif isinstance(source, Image.Image):
+            entries = sources.Entries(iter([("0", source)]), 1)
+        elif isinstance(source, list | tuple) and source and all(isinstance(s, Image.Image) for s in source):
+            entries = sources.Entries(((str(i), image) for i, image in enumerate(source)), len(source))
+        elif isinstance(source, list | tuple) and source and all(isinstance(s, str | os.PathLike) for s in source):
+            if len(source) == 1:
+                return cls.open(
+                    source[0], layout=layout, key=key, decoding=rules, follow_symlinks=follow_symlinks,
+                    limit=limit, progress=progress,
+                )  # fmt: skip
+            entries = sources.many([Path(s) for s in source], key, follow_symlinks, rules)
+        elif type(source).__module__.partition(".")[0] == "datasets":
+            entries = sources.hugging_face(source, key)
+        elif hasattr(source, "__array__"):
+            return _of_pixels(arrays.from_array(np.asarray(source), layout), rules, limit)
+        else:
+            raise PatchtraceError(
+                f"a {type(source).__name__} cannot be opened as images: "
+                "give a path, a list of paths, an array, a PIL image or a Hugging Face dataset"
+            )
+        return _of_entries(entries, rules, limit, progress)
+
+
+def _of_pixels(pixels: arrays.Pixels, rules: Decoding, limit: int | None) -> ImageSet:
+    pixels = pixels[:limit]
+    if rules.size is not None and rules.size != pixels.shape[2:]:
+        if pixels.dtype != np.uint8 or pixels.shape[1] not in (1, 3):
+            raise PatchtraceError(
+                f"arrays of shape {pixels.shape[1:]} are not resized to {rules.size}: "
+                "only u8 arrays of one or three channels are pictures; bring the others to size yourself"
+            )
+        rules = replace(rules, grey=pixels.shape[1] == 1)
+        pixels = np.stack([decode(ImageSet(pixels, ("",) * len(pixels)).picture(i), rules) for i in range(len(pixels))])
+        return ImageSet(pixels, _numbers(len(pixels)), decoding=rules)
+    return ImageSet(pixels, _numbers(len(pixels)))
+
+
+def _of_entries(entries: sources.Entries, rules: Decoding, limit: int | None, progress: Progress | None) -> ImageSet:
+    pictures: list[NDArray[np.uint8]] = []
+    ids: list[str] = []
+    skipped: list[Skipped] = []
+    total = entries.count or 0
+    for name, payload in entries.stream:
+        try:
+            if isinstance(payload, Unreadable):
+                raise payload
+            picture = decode(payload, rules)
+        except Unreadable as reason:
+            skipped.append(Skipped(name, str(reason)))
+        else:
+            if pictures and picture.shape != pictures[0].shape:
+                (_, h0, w0), (_, h1, w1) = pictures[0].shape, picture.shape
+                raise PatchtraceError(
+                    f"the images differ in size: {ids[0]} has {w0} x {h0} pixels and {name} has {w1} x {h1}. "
+                    "Say size= (on the command line --size) to bring them to one"
+                )
+            pictures.append(picture)
+            ids.append(name)
+        if progress:
+            progress(len(ids) + len(skipped), total)
+        if len(ids) == limit:
+            break
+    if not ids:
+        reasons = "".join(f"\n  {s.id}: {s.reason}" for s in skipped[:5])
+        raise PatchtraceError(
+            "no readable image was found" + (f"; {len(skipped)} were unreadable:{reasons}" if reasons else "")
+        )
+    return ImageSet(np.stack(pictures), tuple(ids), tuple(skipped), rules, tuple(entries.remarks))
+
+
+def _numbers(count: int) -> tuple[str, ...]:
+    if count == 0:
+        raise PatchtraceError("the array holds no image")
+    return tuple(str(i) for i in range(count))
+
+
+def _is_array_source(source: Any) -> bool:
+    return hasattr(source, "__array__") or str(source).endswith((".npy", ".npz"))

@@ -1,0 +1,378 @@
+"""What is compared: noise levels, patch sizes, scales, and the rules for borders and pooling.
+
+A recipe is frozen and checks itself; it travels as TOML and is saved inside every result.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from patchtrace.errors import PatchtraceError
+from patchtrace.schedule import Schedule
+
+Border = Literal["match", "zero", "valid"]
+Pooling = Literal["orthonormal", "mean"]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One patch size at one resolution.
+
+    Parameters
+    ----------
+    patch : int
+        Side P of the square patch, in pixels of the picture.
+    pool : int
+        Patches are compared after pooling windows of this side; 1 compares the pixels themselves.
+        Rows and columns of the patch that do not fill a window are left out.
+    weight : float
+        Share of this scale in its level, relative to the other scales of the level.
+    """
+
+    patch: int
+    pool: int = 1
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        _whole("patch", self.patch, 1)
+        _whole("pool", self.pool, 1)
+        if self.pool > self.patch:
+            raise PatchtraceError(
+                f"pool = {self.pool} is larger than its patch of {self.patch}: use a pool of at most {self.patch}"
+            )
+        _positive("weight", self.weight)
+
+    @property
+    def taps(self) -> int:
+        """How many pooled pixels a patch has along a side."""
+        return self.patch // self.pool
+
+
+@dataclass(frozen=True)
+class Level:
+    """One noise level: a timestep and the scales compared at it."""
+
+    t: int
+    scales: tuple[Scale, ...]
+
+    def __post_init__(self) -> None:
+        _whole("t", self.t, 0)
+        scales = (self.scales,) if isinstance(self.scales, Scale) else tuple(self.scales)
+        if not scales or not all(isinstance(scale, Scale) for scale in scales):
+            raise PatchtraceError(f"level t = {self.t} needs at least one Scale, such as Scale(patch=5)")
+        object.__setattr__(self, "scales", scales)
+
+    def weighted_scales(self) -> tuple[tuple[Scale, float], ...]:
+        """The scales with their weights divided by the sum of the level's weights."""
+        total = math.fsum(scale.weight for scale in self.scales)
+        return tuple((scale, scale.weight / total) for scale in self.scales)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides a score, apart from the pictures.
+
+    Parameters
+    ----------
+    levels : tuple of Level
+        Noise levels; the score is their mean.
+    k : int
+        For each query patch, the k heaviest patches of a training image count (all, if it has fewer).
+    border : {"match", "zero", "valid"}
+        ``match``: a patch that hangs over the border pairs only with patches that hang over it in the
+        same way. ``zero``: pictures are padded with zeros. ``valid``: only patches inside the picture.
+    pooling : {"orthonormal", "mean"}
+        Pooled windows of side w are summed and divided by w (keeps the noise variance), or by w².
+    schedule : str or Schedule
+        Noise schedule, by name or as an object.
+    draws : int
+        How many noise samples to average.
+    flips : bool
+        Also compare with mirrored training images, and add each mirror's mass to its image.
+    exponent : float
+        The final scores are raised to this power. Shares are not.
+    seed : int
+        Of the noise.
+    note : str
+        Where the recipe comes from, in a sentence. Not compared.
+
+    Examples
+    --------
+    >>> recipe = Recipe((Level(100, (Scale(5, weight=0.75), Scale(8, pool=2, weight=0.25))),), k=50)
+    >>> Recipe.from_toml(recipe.to_toml()) == recipe
+    True
+    >>> recipe.check(4, 4)
+    Traceback (most recent call last):
+        ...
+    patchtrace.errors.PatchtraceError: a patch of 5 at t = 100 is larger than the 4 x 4 image: use a patch of at most 4
+    """
+
+    levels: tuple[Level, ...]
+    k: int = 100
+    border: Border = "match"
+    pooling: Pooling = "orthonormal"
+    schedule: str | Schedule = "ddpm-linear"
+    draws: int = 1
+    flips: bool = False
+    exponent: float = 1.0
+    seed: int = 0
+    note: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        levels = (self.levels,) if isinstance(self.levels, Level) else tuple(self.levels)
+        if not levels or not all(isinstance(level, Level) for level in levels):
+            raise PatchtraceError("a recipe needs at least one Level, such as Level(100, (Scale(patch=5),))")
+        object.__setattr__(self, "levels", levels)
+        steps = [level.t for level in levels]
+        if len(set(steps)) != len(steps):
+            raise PatchtraceError(
+                f"each t may occur once, but the levels are at {steps}: put its scales into one level"
+            )
+        _whole("k", self.k, 1)
+        _choice("border", self.border, get_args(Border))
+        _choice("pooling", self.pooling, get_args(Pooling))
+        _whole("draws", self.draws, 1)
+        if not isinstance(self.flips, bool):
+            raise PatchtraceError(f"flips is {self.flips!r}: use true or false")
+        _positive("exponent", self.exponent)
+        _whole("seed", self.seed, 0)
+        if not isinstance(self.schedule, str | Schedule):
+            raise PatchtraceError(f"schedule is {self.schedule!r}: use a name such as 'ddpm-linear', or a Schedule")
+        if isinstance(self.schedule, Schedule):
+            # a Schedule equal to a named one is that name, so that two ways to say it compare equal
+            name = self.schedule.name
+            if name in ("ddpm-linear", "scaled-linear", "cosine") and self.schedule == Schedule.named(name):
+                object.__setattr__(self, "schedule", name)
+        for level in levels:
+            self.noise_at(level.t)
+
+    def noise_at(self, t: int) -> tuple[float, float]:
+        """Factors of picture and noise at timestep ``t``."""
+        schedule = Schedule.named(self.schedule) if isinstance(self.schedule, str) else self.schedule
+        return schedule.at(t)
+
+    def check(self, height: int, width: int) -> None:
+        """Refuse pictures that are smaller than a patch of this recipe."""
+        side = min(height, width)
+        for level in self.levels:
+            for scale in level.scales:
+                if scale.patch > side:
+                    raise PatchtraceError(
+                        f"a patch of {scale.patch} at t = {level.t} is larger than the {height} x {width} image: "
+                        f"use a patch of at most {side}"
+                    )
+
+    # -- where recipes come from ------------------------------------------------------------------------
+
+    @classmethod
+    def preset(cls, name: str) -> Recipe:
+        """A shipped recipe: ``cifar`` and ``celeba`` (the paper's settings), ``quick`` (one level, one scale)."""
+        if name not in PRESETS:
+            raise PatchtraceError(f"no preset is called {name!r}: use one of {', '.join(PRESETS)}")
+        return PRESETS[name]
+
+    @classmethod
+    def for_size(cls, height: int, width: int) -> Recipe:
+        """A recipe for pictures of any size; its ``note`` says how it was chosen.
+
+        The patch sizes of the nearer of the two paper presets (``cifar`` at 32, ``celeba`` at 64) are scaled
+        with the shorter side: odd ones at full scale, even ones at the pooled scale.
+
+        >>> Recipe.for_size(32, 32) == Recipe.preset("cifar")
+        True
+        >>> [level.scales[0].patch for level in Recipe.for_size(128, 96).levels]
+        [7, 11, 13, 17, 19]
+        """
+        side = min(_whole("height", height, 1), _whole("width", width, 1))
+        name, base = ("cifar", 32) if side < 48 else ("celeba", 64)
+        levels = tuple(
+            Level(
+                level.t,
+                tuple(_rescaled(scale, side, base) for scale in level.scales if side >= 4 or scale.pool == 1),
+            )
+            for level in PRESETS[name].levels
+        )
+        how = "its own size" if side == base else f"patch sizes scaled by {side}/{base}"
+        return replace(PRESETS[name], levels=levels, note=f"preset {name}, {how} (shorter side {side})")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Recipe:
+        """Read a recipe from a TOML file."""
+        try:
+            return cls.from_toml(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise PatchtraceError(f"cannot read the recipe {str(path)!r}: {error}") from error
+        except PatchtraceError as error:
+            raise PatchtraceError(f"recipe {str(path)!r}: {error}") from error
+
+    @classmethod
+    def from_toml(cls, text: str) -> Recipe:
+        """Read a recipe from TOML text. A key that is not known is refused, not ignored."""
+        try:
+            table = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise PatchtraceError(f"this is not TOML: {error}") from error
+        return cls.from_dict(table)
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> Recipe:
+        """Read a recipe from plain data, as ``to_dict`` gives it."""
+        settings = _known(Recipe, table, "recipe")
+        settings["levels"] = tuple(
+            Level(**_known(Level, level, "level") | {"scales": _scales(level)})
+            for level in _tables("levels", settings["levels"])
+        )
+        if isinstance(settings.get("schedule"), Mapping):
+            settings["schedule"] = Schedule(**_known(Schedule, settings["schedule"], "schedule"))
+        return cls(**settings)
+
+    # -- and where they go ------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: what TOML and JSON hold."""
+        table = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "levels"}
+        if isinstance(self.schedule, Schedule):
+            table["schedule"] = {
+                "name": self.schedule.name,
+                "alphas_cumprod": list(self.schedule.alphas_cumprod),
+            }
+        table["levels"] = [
+            {
+                "t": level.t,
+                "scales": [{"patch": s.patch, "pool": s.pool, "weight": s.weight} for s in level.scales],
+            }
+            for level in self.levels
+        ]
+        return table
+
+    def to_toml(self) -> str:
+        """TOML text that ``from_toml`` reads back to an equal recipe."""
+        table = self.to_dict()
+        levels = table.pop("levels")
+        lines = [f"{key} = {_toml(value)}" for key, value in table.items() if value != ""]
+        for level in levels:
+            lines += ["", "[[levels]]", f"t = {level['t']}", "scales = ["]
+            lines += [f"    {_toml(scale)}," for scale in level["scales"]]
+            lines += ["]"]
+        return "\n".join(lines) + "\n"
+
+    def summary(self) -> str:
+        """One line for people: levels and patch sizes.
+
+        >>> Recipe.preset("quick").summary()
+        'k 100, border match; t 100: 5'
+        """
+        levels = "; ".join(
+            f"t {level.t}: " + " + ".join(f"{s.patch}" + (f"/{s.pool}" if s.pool > 1 else "") for s in level.scales)
+            for level in self.levels
+        )
+        extras = "".join(
+            f", {name} {getattr(self, name)}"
+            for name, usual in (("draws", 1), ("flips", False), ("exponent", 1.0))
+            if getattr(self, name) != usual
+        )
+        return f"k {self.k}, border {self.border}{extras}; {levels}"
+
+
+# -- checks and plain data ------------------------------------------------------------------------------
+
+
+def _whole(name: str, value: object, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise PatchtraceError(f"{name} is {value!r}: use a whole number of at least {least}")
+    return value
+
+
+def _positive(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise PatchtraceError(f"{name} is {value!r}: use a number greater than 0")
+
+
+def _choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise PatchtraceError(f"{name} is {value!r}: use one of {', '.join(choices)}")
+
+
+def _known(kind: type, table: object, what: str) -> dict[str, Any]:
+    """The table as keyword arguments of ``kind``, or an error that names the odd or missing key."""
+    if not isinstance(table, Mapping):
+        raise PatchtraceError(f"a {what} must be a table of settings, not {table!r}")
+    known = {f.name: f for f in fields(kind)}
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), list(known), 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(known)}"
+            raise PatchtraceError(f"a {what} has no setting {key!r}: {hint}")
+    for name, f in known.items():
+        if name not in table and f.default is MISSING:
+            raise PatchtraceError(f"a {what} needs the setting {name!r}")
+    return dict(table)
+
+
+def _tables(name: str, value: object) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise PatchtraceError(f"{name} must be a list of tables, not {value!r}")
+    return list(value)
+
+
+def _scales(level: Mapping[str, Any]) -> tuple[Scale, ...]:
+    return tuple(Scale(**_known(Scale, scale, "scale")) for scale in _tables("scales", level["scales"]))
+
+
+def _toml(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 or c in '"\\' else c for c in value)
+            return f'"{escaped}"'
+        case dict():
+            return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(_toml(item) for item in value) + "]"
+        case _:
+            return repr(value)
+
+
+# -- presets --------------------------------------------------------------------------------------------
+
+
+def _two_scales(full: tuple[int, ...], low: tuple[int, ...], gamma: float = 0.75) -> tuple[Level, ...]:
+    """The paper's levels t = 100 ... 500, each ``gamma * full + (1 - gamma) * low``."""
+    return tuple(
+        Level(t, (Scale(full_patch, weight=gamma), Scale(low_patch, pool=2, weight=1 - gamma)))
+        for t, full_patch, low_patch in zip((100, 200, 300, 400, 500), full, low, strict=True)
+    )
+
+
+PRESETS: Mapping[str, Recipe] = {
+    "cifar": Recipe(
+        _two_scales((5, 7, 9, 21, 21), (8, 8, 10, 20, 20)),
+        note="preset cifar: the paper's settings for 32 x 32",
+    ),
+    "celeba": Recipe(
+        _two_scales((5, 7, 9, 11, 13), (8, 8, 10, 14, 20)),
+        note="preset celeba: the paper's settings for 64 x 64; it leaves the pooled sizes open, these are ours",
+    ),
+    "quick": Recipe((Level(100, (Scale(5),)),), note="preset quick: one level, one scale, for a first look"),
+}
+
+#: The picture size a preset was made for.
+PRESET_SIZES: Mapping[str, int] = {"cifar": 32, "celeba": 64, "quick": 32}
+
+
+def _rescaled(scale: Scale, side: int, base: int) -> Scale:
+    """The scale with its patch in proportion: odd where nothing is pooled, else a multiple of the pool."""
+    wanted = scale.patch * side / base
+    if scale.pool == 1:
+        largest = side if side % 2 else side - 1
+        patch = min(max(2 * math.floor(wanted / 2) + 1, min(3, largest)), largest)
+    else:
+        patch = min(max(scale.pool * round(wanted / scale.pool), 2 * scale.pool), side - side % scale.pool)
+    return replace(scale, patch=patch)
