@@ -110,18 +110,18 @@ class ImageSet:
             digest.update(self.pixels[start : start + 1024].tobytes())
         return digest.hexdigest()
 
-    def open_like(self, source: Any, progress: Progress | None = None) -> ImageSet:
+    def open_like(self, source: Any, key: str | None = None, progress: Progress | None = None) -> ImageSet:
         """Open other pictures by the same rules, at the size of these: how queries are made ready."""
         channels, height, width = self.shape
         if isinstance(source, ImageSet):
             opened = source
         else:
-            if self.pixels.dtype != np.uint8 and not _is_array_source(source):
+            if self.pixels.dtype != np.uint8 and not has_own_size(source):
                 raise PatchtraceError(
                     f"the set holds float arrays of shape {self.shape}: give queries as such arrays, not as files"
                 )
             rules = replace(self.decoding or Decoding(), size=(height, width), grey=channels == 1)
-            opened = ImageSet.open(source, decoding=rules, progress=progress)
+            opened = ImageSet.open(source, key=key, decoding=rules, progress=progress)
         if opened.shape != self.shape:
             raise PatchtraceError(
                 f"queries have shape {opened.shape} and the set has {self.shape} (channels, height, width): "
@@ -195,7 +195,7 @@ class ImageSet:
             entries = sources.many([Path(s) for s in source], key, follow_symlinks, rules)
         elif type(source).__module__.partition(".")[0] == "datasets":
             entries = sources.hugging_face(source, key)
-        elif hasattr(source, "__array__"):
+        elif has_own_size(source):
             return _of_pixels(arrays.from_array(np.asarray(source), layout), rules, limit)
         else:
             raise PatchtraceError(
@@ -258,5 +258,9 @@ def _numbers(count: int) -> tuple[str, ...]:
     return tuple(str(i) for i in range(count))
 
 
-def _is_array_source(source: Any) -> bool:
-    return hasattr(source, "__array__") or str(source).endswith((".npy", ".npz"))
+def has_own_size(source: Any) -> bool:
+    """Whether the source is pixels of one size already, and not files of any size."""
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        return path.suffix.lower() in (".npy", ".npz") or arrays.cifar_files(path) is not None
+    return isinstance(source, ImageSet) or (hasattr(source, "__array__") and not isinstance(source, Image.Image))

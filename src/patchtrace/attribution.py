@@ -1,0 +1,263 @@
+"""The result: a score and a share for every query and every training image, and the facts behind them."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import platform
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import PIL
+from numpy.typing import NDArray
+
+from patchtrace.errors import PatchtraceError
+from patchtrace.files import replacing
+from patchtrace.images import ImageSet, Skipped
+
+TableFormat = Literal["csv", "json", "parquet"]
+MANIFEST = "attribution.json"
+#: Raised when a later version writes what this one could not read.
+FILE_VERSION = 1
+
+
+class Hit(NamedTuple):
+    """One training image in the ranking of one query."""
+
+    index: int  # type: ignore[assignment]  # it hides tuple.index, which nobody needs here
+    id: str
+    score: float
+    share: float
+
+
+class Part(NamedTuple):
+    """Which level and scale a part of the scores comes from."""
+
+    t: int
+    patch: int
+    pool: int
+
+
+@dataclass(frozen=True, eq=False)
+class Attribution:
+    """Scores of every training image for every query. Rows are queries, columns are training images.
+
+    Parameters
+    ----------
+    scores : float32 (queries, train)
+        What the method computes; a larger score means that the image resembles the query more.
+    shares : float32 (queries, train)
+        The part of the query that an image accounts for, from 0 to 1; a row sums to at most 1. A share says how much
+        an image resembles the query compared with the rest of the set. It does not say that the picture was copied.
+    query_ids, train_ids : tuple of str
+        Names of rows and columns.
+    method : str
+        Name of the method.
+    settings : mapping
+        All of its settings, plain data (for NDA the recipe).
+    facts : mapping
+        Where the images came from and by which versions the result was made, plain data.
+    skipped : tuple of Skipped
+        Images that could not be read.
+    parts : float32 (parts, queries, train), optional
+        What each level and scale adds to the scores, before the exponent; they sum to the scores.
+    part_names : tuple of Part
+        The level and scale of each part.
+
+    Examples
+    --------
+    >>> result = Attribution(np.float32([[1, 3, 0]]), np.float32([[0.25, 0.75, 0]]), ("q",), ("a", "b", "c"), "nda")
+    >>> result.top(2)[0]
+    [Hit(index=1, id='b', score=3.0, share=0.75), Hit(index=0, id='a', score=1.0, share=0.25)]
+    >>> result.bottom(1)[0][0].id
+    'c'
+    >>> result.effective_sources().round(2)
+    array([1.75])
+    """
+
+    scores: NDArray[np.float32]
+    shares: NDArray[np.float32]
+    query_ids: tuple[str, ...]
+    train_ids: tuple[str, ...]
+    method: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    skipped: tuple[Skipped, ...] = ()
+    parts: NDArray[np.float32] | None = None
+    part_names: tuple[Part, ...] = ()
+
+    def __post_init__(self) -> None:
+        shape = (len(self.query_ids), len(self.train_ids))
+        if self.scores.shape != shape or self.shares.shape != shape:
+            raise PatchtraceError(f"scores of shape {self.scores.shape} do not fit {shape} queries and images")
+        if self.parts is not None and self.parts.shape != (len(self.part_names), *shape):
+            raise PatchtraceError(f"parts of shape {self.parts.shape} do not fit {len(self.part_names)} names")
+
+    def ranking(self, query: int) -> NDArray[np.intp]:
+        """Indices of the training images, highest score first; equal scores in the order of the set."""
+        return np.argsort(-self.scores[query], kind="stable")
+
+    def top(self, n: int = 10) -> list[list[Hit]]:
+        """For each query the n images with the highest scores, highest first."""
+        return [[self._hit(query, i) for i in self.ranking(query)[:n]] for query in range(len(self.query_ids))]
+
+    def bottom(self, n: int = 3) -> list[list[Hit]]:
+        """For each query the n images with the lowest scores, lowest first."""
+        return [[self._hit(query, i) for i in self.ranking(query)[::-1][:n]] for query in range(len(self.query_ids))]
+
+    def effective_sources(self) -> NDArray[np.float64]:
+        """For each query the perplexity of its shares: how many equal images would be spread as widely."""
+        shares = self.shares.astype(np.float64)
+        total = shares.sum(axis=1, keepdims=True)
+        p = np.divide(shares, total, out=np.zeros_like(shares), where=total > 0)
+        logs = np.log(p, out=np.zeros_like(p), where=p > 0)
+        return np.asarray(np.exp(-(p * logs).sum(axis=1)))
+
+    def _hit(self, query: int, index: np.intp) -> Hit:
+        i = int(index)
+        return Hit(i, self.train_ids[i], float(self.scores[query, i]), float(self.shares[query, i]))
+
+    # -- files ------------------------------------------------------------------------------------------
+
+    def save(self, directory: str | Path) -> Path:
+        """Write the result to a directory: arrays, and last a manifest with their checksums. Nothing is pickled."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        arrays = {"scores": self.scores, "shares": self.shares}
+        if self.parts is not None:
+            arrays["parts"] = self.parts
+        checksums = {}
+        for name, array in arrays.items():
+            path = directory / f"{name}.npy"
+            with replacing(path) as temporary, temporary.open("wb") as stream:
+                np.save(stream, array, allow_pickle=False)
+            checksums[path.name] = _sha256(path)
+        manifest = {
+            "patchtrace": "attribution",
+            "file_version": FILE_VERSION,
+            "method": self.method,
+            "settings": self.settings,
+            "facts": self.facts,
+            "query_ids": self.query_ids,
+            "train_ids": self.train_ids,
+            "skipped": [{"id": s.id, "reason": s.reason} for s in self.skipped],
+            "part_names": self.part_names,
+            "sha256": checksums,
+        }
+        with replacing(directory / MANIFEST) as temporary:
+            temporary.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        return directory
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Attribution:
+        """Read a saved result, and check that nothing in it was damaged or exchanged."""
+        directory = Path(directory)
+        try:
+            manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+            if manifest["patchtrace"] != "attribution" or manifest["file_version"] > FILE_VERSION:
+                raise PatchtraceError(f"{str(directory)!r} was written by a later version of patchtrace: update it")
+            arrays: dict[str, NDArray[np.float32]] = {}
+            for name, checksum in manifest["sha256"].items():
+                if name not in ("scores.npy", "shares.npy", "parts.npy"):
+                    raise PatchtraceError(f"the result in {str(directory)!r} names an unknown file {name!r}")
+                if _sha256(directory / name) != checksum:
+                    raise PatchtraceError(f"{name} in {str(directory)!r} is not the file that was saved: run it again")
+                arrays[name.removesuffix(".npy")] = np.load(directory / name, allow_pickle=False)
+            return cls(
+                arrays["scores"],
+                arrays["shares"],
+                tuple(manifest["query_ids"]),
+                tuple(manifest["train_ids"]),
+                manifest["method"],
+                manifest["settings"],
+                manifest["facts"],
+                tuple(Skipped(**item) for item in manifest["skipped"]),
+                arrays.get("parts"),
+                tuple(Part(*item) for item in manifest["part_names"]),
+            )
+        except PatchtraceError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise PatchtraceError(f"there is no readable result in {str(directory)!r}: {error}") from error
+
+    def rows(self, top: int | None = None) -> Iterator[dict[str, Any]]:
+        """The ranking as rows: query, rank (from 1), index, id, score, share."""
+        for query, name in enumerate(self.query_ids):
+            for rank, index in enumerate(self.ranking(query)[:top], start=1):
+                yield {"query": name, "rank": rank, **self._hit(query, index)._asdict()}
+
+    def export(self, path: str | Path, format: TableFormat | None = None, top: int | None = None) -> Path:
+        """Write the ranking as a table: CSV, JSON or Parquet, by the file's ending unless ``format`` says it."""
+        path = Path(path)
+        kind = format or path.suffix.removeprefix(".").lower()
+        if kind not in get_args(TableFormat):
+            raise PatchtraceError(f"format is {kind!r}: use one of {', '.join(get_args(TableFormat))}")
+        with replacing(path) as temporary:
+            if kind == "parquet":
+                _write_parquet(list(self.rows(top)), temporary)
+            elif kind == "json":
+                temporary.write_text(json.dumps(self.to_json(top), indent=1), encoding="utf-8")
+            else:
+                with temporary.open("w", newline="", encoding="utf-8") as stream:
+                    writer = csv.DictWriter(stream, ("query", "rank", *Hit._fields))
+                    writer.writeheader()
+                    writer.writerows(self.rows(top))
+        return path
+
+    def to_json(self, top: int | None = None) -> dict[str, Any]:
+        """The ranking and its facts as plain data."""
+        count = len(self.train_ids) if top is None else top
+        return {
+            "method": self.method,
+            "settings": self.settings,
+            "facts": self.facts,
+            "skipped": [{"id": s.id, "reason": s.reason} for s in self.skipped],
+            "queries": [
+                {"id": name, "effective_sources": float(sources), "ranking": [hit._asdict() for hit in hits]}
+                for name, sources, hits in zip(self.query_ids, self.effective_sources(), self.top(count), strict=True)
+            ],
+        }
+
+
+def facts_of(train: ImageSet, queries: ImageSet) -> dict[str, Any]:
+    """What a result must say about its images and its makers."""
+    return {
+        "train": _facts_of_set(train),
+        "queries": _facts_of_set(queries),
+        "versions": {
+            "patchtrace": version("patchtrace"),
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "pillow": PIL.__version__,
+        },
+    }
+
+
+def _facts_of_set(images: ImageSet) -> dict[str, Any]:
+    return {
+        "images": len(images),
+        "skipped": len(images.skipped),
+        "shape": list(images.shape),
+        "fingerprint": images.fingerprint(),
+        "decoding": images.decoding.record() if images.decoding else "pixels were given as an array",
+        "remarks": list(images.remarks),
+    }
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise PatchtraceError("Parquet needs pyarrow: install it with  pip install 'patchtrace[parquet]'") from error
+    pq.write_table(pa.Table.from_pylist(rows), path)

@@ -1,0 +1,94 @@
+"""The command line: one file for each verb."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+
+import patchtrace
+from patchtrace.cli.attribute import attribute
+from patchtrace.cli.demo import demo
+from patchtrace.cli.recipe import recipe
+from patchtrace.errors import PatchtraceError
+
+FATAL, USAGE, INTERRUPTED = 1, 2, 130
+
+
+def _read_config(context: click.Context, _: click.Parameter, path: Path | None) -> None:
+    """Put the settings of a file below those of the environment and the flags."""
+    if path is None:
+        return
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise click.UsageError(f"cannot read the settings in {path}: {error}") from error
+    for verb, settings in table.items():
+        command = cli.commands.get(verb)
+        known = {p.name for p in command.params} if command else set()
+        if command is None or not isinstance(settings, dict):
+            raise click.UsageError(f"{path} sets {verb!r}: use tables named after commands, such as [attribute]")
+        odd = sorted(set(settings) - known)
+        if odd:
+            raise click.UsageError(f"{path} sets {odd[0]!r} for {verb}: use {', '.join(sorted(map(str, known)))}")
+    context.default_map = table
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "PATCHTRACE"})
+@click.version_option(patchtrace.__version__, prog_name="patchtrace", message="%(prog)s %(version)s")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    expose_value=False,
+    is_eager=True,
+    callback=_read_config,
+    help="Settings in TOML, one table for each command; the environment and flags go before it.",
+)
+def cli() -> None:
+    """Which images of a collection does a generated picture resemble, patch by patch?
+
+    \b
+    Examples:
+      patchtrace demo
+      patchtrace attribute query.png --train photos/
+      patchtrace attribute generated/ --train photos/ --size 64 -o run/
+      patchtrace recipe show --preset cifar
+
+    Any option can also be set in the environment, such as PATCHTRACE_ATTRIBUTE_TOP=20.
+
+    Exit codes: 0 all well, 1 fatal, 2 wrong usage, 3 done but some images were unreadable, 130 interrupted.
+    """
+
+
+for command in (attribute, recipe, demo):
+    cli.add_command(command)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command and leave with an exit code that scripts can trust."""
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
+        code: Any = cli.main(arguments, standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or 0)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted: nothing was left half-written", err=True)
+        return INTERRUPTED
+    except PatchtraceError as error:
+        click.echo(f"error: {error}", err=True)
+        return FATAL
+    except BrokenPipeError:  # whoever read the output, such as `head`, has seen enough
+        sys.stderr.close()
+        return 0
+    except (OSError, MemoryError) as error:
+        click.echo(f"error: {error or 'out of memory: try a smaller --memory or --size'}", err=True)
+        return FATAL

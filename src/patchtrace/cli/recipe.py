@@ -1,0 +1,48 @@
+"""patchtrace recipe: look at recipes and check them."""
+
+from __future__ import annotations
+
+import click
+
+from patchtrace.cli.attribute import Size
+from patchtrace.engines import Comparison
+from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
+
+
+@click.group()
+def recipe() -> None:
+    """Show a recipe, or check one that you wrote.
+
+    \b
+    Examples:
+      patchtrace recipe show --preset cifar > mine.toml
+      patchtrace recipe show --size 48x64
+      patchtrace recipe check mine.toml --size 32
+    """
+
+
+@recipe.command()
+@click.option("--preset", type=click.Choice(list(PRESETS)), help="A shipped recipe.")
+@click.option("--size", type=Size(), help="The recipe that would be chosen for pictures of this size.")
+def show(preset: str | None, size: tuple[int, int] | None) -> None:
+    """Print a recipe as TOML."""
+    if (preset is None) == (size is None):
+        raise click.UsageError("say either --preset NAME or --size N")
+    chosen = Recipe.preset(preset) if preset else Recipe.for_size(*(size or (0, 0)))
+    click.echo(chosen.to_toml(), nl=False)
+
+
+@recipe.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--size", type=Size(), default=str(PRESET_SIZES["cifar"]), show_default=True, help="Of the pictures.")
+def check(file: str, size: tuple[int, int]) -> None:
+    """Say whether a recipe is sound for pictures of a size, and how much work it is."""
+    chosen = Recipe.load(file)
+    chosen.check(*size)
+    click.echo(f"sound for {size[0]} x {size[1]}: {chosen.summary()}")
+    click.echo("     t  patch  pool  weight  query patches  pairs per image")
+    for level in chosen.levels:
+        for scale, weight in level.weighted_scales():
+            comparison = Comparison.of(scale, chosen)
+            patches, pairs = comparison.patches(*size), comparison.pairs(*size)
+            click.echo(f"{level.t:6d}{scale.patch:7d}{scale.pool:6d}{weight:8.3f}{patches:15,d}{pairs:17,d}")

@@ -1,0 +1,208 @@
+"""NumPy, in blocks: the engine for real work where nothing faster is at hand.
+
+The inner products of all patch pairs of two pictures are windowed sums, along the diagonals, of one table of pixel
+products, so that a pair never costs a whole patch. Here the vertical window is part of a matrix product (the rows of a
+patch stacked on each other), and the horizontal one is a windowed sum. Pairs that the border rule excludes are never
+computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from patchtrace.engines.contract import Axis, BlockResult, Comparison, Floats
+
+#: The tables of a chunk of images should stay in the processor's cache; more images at once are slower, not faster.
+CACHE_BYTES = 8 << 20
+#: Estimated rounding of a logit up to which float32 is used.
+FLOAT32_ROUNDING = 5e-5
+
+
+class BlockedEngine:
+    """Blocked NumPy in float32; in float64 where the rounding of float32 would show."""
+
+    name = "blocked"
+
+    def compare(
+        self,
+        versions: NDArray[np.float32],
+        signal: float,
+        variance: float,
+        block: NDArray[np.float32],
+        comparison: Comparison,
+        memory: int,
+    ) -> BlockResult:
+        """See :class:`patchtrace.engines.contract.Engine`."""
+        answers = [_compare(noisy, signal, variance, block, comparison, memory) for noisy in versions]
+        return BlockResult(np.stack([a[0] for a in answers]), np.stack([a[1] for a in answers]))
+
+
+def _compare(
+    noisy: NDArray[np.float32],
+    signal: float,
+    variance: float,
+    block: NDArray[np.float32],
+    comparison: Comparison,
+    memory: int,
+) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+    """Log-normaliser (patches,) and log-shares (patches, images) of one noisy query.
+
+    With pixel vectors of one more channel, a logit is a plain sum of products and an offset of the query patch:
+
+        -||x - s u||^2 / 2v  =  -||x||^2 / 2v  +  sum over pixels of < (s x / v, 1), (u, -s^2 ||u||^2 / 2v) >
+
+    Both pictures are first moved by one colour, the mean of the block. That changes no distance, but makes the numbers
+    smaller, and so their rounding.
+    """
+    rows, columns = (comparison.axis(side) for side in noisy.shape[1:])
+    colour = block.mean(axis=(0, 2, 3), dtype=np.float64)
+    query = _prepared(noisy[None], signal * colour, comparison)
+    offset = -_patch_sums((query**2).sum(axis=1), rows, columns, comparison).ravel() / (2 * variance)
+    query *= signal / variance
+    dtype = _precision(query, block, colour, comparison)
+    query = np.concatenate([query, np.ones_like(query[:, :1])], axis=1).astype(dtype)
+    query_rows = np.ascontiguousarray(_stacked(query, rows, comparison)[0].swapaxes(1, 2))
+
+    totals = np.empty((rows.positions, columns.positions, len(block)))
+    masses = np.empty_like(totals)
+    for images in _chunks(len(block), query_rows, rows, columns, memory):
+        train = _prepared(block[images], colour, comparison)
+        norms = (train**2).sum(axis=1, keepdims=True) * (-(signal**2) / (2 * variance))
+        train_rows = _stacked(np.concatenate([train, norms], axis=1).astype(dtype), rows, comparison)
+        for row, answer in enumerate(_compare_rows(query_rows, train_rows, rows, columns, comparison)):
+            totals[row, :, images], masses[row, :, images] = answer
+    peak = totals.max(axis=2)
+    normaliser = peak + np.log(np.exp(totals - peak[:, :, None]).sum(axis=2))
+    log_share = (masses - normaliser[:, :, None]).astype(np.float32)
+    return normaliser.ravel() + offset, log_share.reshape(-1, len(block))
+
+
+def _precision(
+    query: NDArray[np.float64], block: NDArray[np.float32], colour: NDArray[np.float64], comparison: Comparison
+) -> type[np.float32] | type[np.float64]:
+    """float32, unless the rounding of its products would come near 1e-5 in a logit, as at very low noise.
+
+    A patch sums D products, each rounded on its own, so errors grow with sqrt(D); what is left of them in a score
+    is several times smaller still, because a score sums over many pairs.
+    """
+    largest = np.abs(block - colour[:, None, None].astype(np.float32)).max() * comparison.pool**2
+    product = np.abs(query).max() * largest / comparison.pool_divisor
+    terms = query.shape[1] * comparison.taps**2
+    return np.float32 if product * np.sqrt(terms) * 2.0**-24 < FLOAT32_ROUNDING else np.float64
+
+
+def _prepared(images: NDArray[np.float32], colour: NDArray[np.float64], comparison: Comparison) -> NDArray[np.float64]:
+    """Images (images, channels, rows, columns) with the colour taken off, padded, and pooled at every pixel."""
+    pad = comparison.axis(images.shape[2]).pad
+    moved = images - colour[:, None, None]
+    padded = np.pad(moved, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    if comparison.border == "zero":  # the black of the padding moves as well; under `match` it meets only itself
+        padded[:, :, :pad] = padded[:, :, len(padded[0, 0]) - pad :] = -colour[:, None, None]
+        padded[..., :pad] = padded[..., padded.shape[3] - pad :] = -colour[:, None, None]
+    if comparison.pool == 1:
+        return np.asarray(padded)
+    windows = sliding_window_view(padded, (comparison.pool, comparison.pool), axis=(2, 3))
+    return np.asarray(windows.sum(axis=(4, 5)) / comparison.pool_divisor)
+
+
+def _stacked(images: Floats, rows: Axis, comparison: Comparison) -> Floats:
+    """For each row of patches, the rows of pixels in it: (images, positions, taps * channels, columns)."""
+    taken = [
+        images[:, :, tap * comparison.pool : tap * comparison.pool + rows.positions] for tap in range(comparison.taps)
+    ]
+    return np.concatenate(taken, axis=1).swapaxes(1, 2)
+
+
+def _compare_rows(
+    query_rows: Floats, train_rows: Floats, rows: Axis, columns: Axis, comparison: Comparison
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """For each row of query patches: log total and log top-k mass (columns, images) over a chunk of images."""
+    first, last = columns.interior[0], columns.interior[-1] + (comparison.taps - 1) * comparison.pool
+    inner = slice(first, last + 1)
+    edges = [i for i in range(columns.positions) if i not in columns.interior]
+    depth = query_rows.shape[2]
+
+    def matrix(part: Floats) -> Floats:  # (images, partner rows, depth, columns) -> (depth, everything else)
+        return np.ascontiguousarray(part[..., inner].transpose(2, 0, 1, 3)).reshape(depth, -1)
+
+    interior_rows = train_rows[:, rows.interior.start : rows.interior.stop]
+    interior_matrix = matrix(interior_rows)
+    for row in range(rows.positions):
+        inside = row in rows.interior
+        partners = interior_rows if inside else train_rows[:, row : row + 1]
+        images, partner_rows = partners.shape[:2]
+        total = np.empty((columns.positions, images))
+        mass = np.empty_like(total)
+
+        table = query_rows[row, inner] @ (interior_matrix if inside else matrix(partners))
+        table = table.reshape(len(table), images, partner_rows, -1)
+        logits = _diagonal_window(table, comparison)
+        kept = slice(columns.interior.start, columns.interior.stop)
+        total[kept], mass[kept] = _log_masses(logits.reshape(len(logits), images, -1), comparison.k)
+
+        if edges:  # a patch over the left or right border pairs with the same column only
+            pixel = np.einsum("cd,nrdc->cnr", query_rows[row], partners)
+            same_column = _window(pixel, comparison)
+            total[edges], mass[edges] = _log_masses(same_column[edges], comparison.k)
+        yield total, mass
+
+
+def _diagonal_window(table: Floats, comparison: Comparison) -> Floats:
+    """``sum over e of table[i + e w, ..., j + e w]``: windows of doubling length, so that no rounding adds up."""
+    step, taps = comparison.pool, comparison.taps
+    rows, columns = (n - (taps - 1) * step for n in (table.shape[0], table.shape[-1]))
+    summed, start, length = None, 0, 1
+    while taps:
+        if taps & 1:
+            part = table[start : start + rows, ..., start : start + columns]
+            summed = part if summed is None else summed + part
+            start += length * step
+        taps >>= 1
+        if taps:
+            table = table[: -length * step, ..., : -length * step] + table[length * step :, ..., length * step :]
+            length *= 2
+    assert summed is not None
+    return summed
+
+
+def _window(values: Floats, comparison: Comparison) -> Floats:
+    """``sum over e of values[i + e w]``."""
+    count = len(values) - (comparison.taps - 1) * comparison.pool
+    parts = [values[e * comparison.pool :][:count] for e in range(comparison.taps)]
+    return np.asarray(np.sum(parts, axis=0, dtype=values.dtype))
+
+
+def _patch_sums(images: NDArray[np.float64], rows: Axis, columns: Axis, comparison: Comparison) -> NDArray[np.float64]:
+    """Sums over each patch of the first image (images, rows, columns) -> (row positions, column positions)."""
+    down = _window(images[0], comparison)[: rows.positions]
+    return np.asarray(_window(down.T, comparison)[: columns.positions].T)
+
+
+def _log_masses(logits: Floats, k: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Log of the sum of exp, over all and over the k largest of the last axis. Overwrites a copy, if it is one."""
+    peak = logits.max(axis=-1)
+    weights = np.exp(logits - peak[..., None])
+    total = weights.sum(axis=-1, dtype=np.float64)
+    count = weights.shape[-1]
+    if count > k:
+        weights.partition(count - k, axis=-1)
+        top = weights[..., count - k :].sum(axis=-1, dtype=np.float64)
+    else:
+        top = total
+    return peak + np.log(total), peak + np.log(top)
+
+
+def _chunks(count: int, query_rows: Floats, rows: Axis, columns: Axis, memory: int) -> Iterator[slice]:
+    """Slices of the block, so small that the tables of one stay within the memory and near the cache."""
+    _, width, depth = query_rows.shape
+    tables = 4 * width * len(rows.interior) * width
+    stacks = 6 * rows.positions * depth * width
+    size = max(
+        1, min(memory // ((tables + stacks) * query_rows.itemsize), CACHE_BYTES // (tables * query_rows.itemsize))
+    )
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))

@@ -1,0 +1,133 @@
+"""What every engine is asked and what it answers.
+
+For a query patch ``x_l`` and a training patch ``u`` the logit is
+
+    logit(l, u) = -||x_l - s u||^2 / (2 v),        s = sqrt(abar_t),  v = 1 - abar_t
+
+An engine gets one query in one or more noisy versions and a block of training images. It answers, for each query
+patch, with the log of the sum of exp(logit) over all patches of the block, and, for each query patch and image, with
+the log of the sum over that image's k largest. Blocks merge exactly: normalisers add, masses stand side by side. So a
+set can be streamed, split over threads or over machines, and the result is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from patchtrace.recipe import Border, Pooling, Recipe, Scale
+
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The patch positions along one side of a picture.
+
+    Position i covers pixels ``i - pad`` to ``i - pad + extent - 1``. Positions ``interior`` pair with each other; any
+    other position hangs over the border in a way of its own and pairs only with itself.
+    """
+
+    pad: int
+    extent: int
+    positions: int
+    interior: range
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How patches are cut, compared and counted: a scale with the rules of its recipe."""
+
+    patch: int
+    pool: int
+    pooling: Pooling
+    border: Border
+    k: int
+
+    @classmethod
+    def of(cls, scale: Scale, recipe: Recipe) -> Comparison:
+        return cls(scale.patch, scale.pool, recipe.pooling, recipe.border, recipe.k)
+
+    @property
+    def taps(self) -> int:
+        """Pooled pixels along a side of a patch."""
+        return self.patch // self.pool
+
+    @property
+    def pool_divisor(self) -> int:
+        """What the sum over a pooling window is divided by."""
+        return self.pool if self.pooling == "orthonormal" else self.pool**2
+
+    def axis(self, side: int) -> Axis:
+        """The patch positions along a side of this many pixels."""
+        pad = 0 if self.border == "valid" else (self.patch - 1) // 2
+        positions = side + 2 * pad - self.patch + 1
+        extent = self.taps * self.pool  # rows that do not fill a pooling window are left out
+        interior = range(positions)
+        if self.border == "match":
+            interior = range(pad, min(positions, side - extent + pad + 1))
+        return Axis(pad, extent, positions, interior)
+
+    def patches(self, height: int, width: int) -> int:
+        """How many patches a picture has."""
+        return self.axis(height).positions * self.axis(width).positions
+
+    def pairs(self, height: int, width: int) -> int:
+        """How many pairs of patches two pictures have that can carry weight: the measure of the work."""
+        pairs = 1
+        for axis in (self.axis(height), self.axis(width)):
+            inside = len(axis.interior)
+            pairs *= inside**2 + axis.positions - inside
+        return pairs
+
+
+@dataclass(frozen=True)
+class BlockResult:
+    """What an engine answers for a block of training images.
+
+    Parameters
+    ----------
+    log_normaliser : float64 (versions, patches)
+        Log of the sum of exp(logit) over all training patches of the block.
+    log_share : float32, from the oracle float64 (versions, patches, images)
+        Log of an image's top-k mass **minus** ``log_normaliser``. Kept relative, because the logits themselves run into
+        the thousands, where float32 has no digits left for a share.
+    """
+
+    log_normaliser: NDArray[np.float64]
+    log_share: Floats
+
+
+class Engine(Protocol):
+    """One way to compute the patch softmax. All give the same numbers."""
+
+    name: str
+
+    def compare(
+        self,
+        versions: NDArray[np.float32],
+        signal: float,
+        variance: float,
+        block: NDArray[np.float32],
+        comparison: Comparison,
+        memory: int,
+    ) -> BlockResult:
+        """Compare one query with a block of training images.
+
+        Parameters
+        ----------
+        versions : float32 (versions, channels, height, width)
+            The query with noise on it, in one or more versions.
+        signal, variance : float
+            ``s`` and ``v`` of the formula.
+        block : float32 (images, channels, height, width)
+            Training images, without noise and not scaled.
+        comparison : Comparison
+            Patch size, pooling, border rule and k.
+        memory : int
+            Bytes of working memory to stay within, as far as one image allows. The answer itself is not counted.
+        """
+        ...

@@ -1,0 +1,72 @@
+"""The oracle: the formula, patch by patch, in float64. Slow, and meant to be obviously right."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+from scipy.special import logsumexp
+
+from patchtrace.engines.contract import BlockResult, Comparison
+
+
+class ReferenceEngine:
+    """Every patch of the query against every patch of every image, by their squared distance."""
+
+    name = "reference"
+
+    def compare(
+        self,
+        versions: NDArray[np.float32],
+        signal: float,
+        variance: float,
+        block: NDArray[np.float32],
+        comparison: Comparison,
+        memory: int,
+    ) -> BlockResult:
+        """See :class:`patchtrace.engines.contract.Engine`. One image is in memory at a time, whatever the budget."""
+        normalisers, masses = [], []
+        may_pair = _same_overhang(block.shape[2], block.shape[3], comparison)
+        for noisy in versions:
+            query = patches(noisy, comparison)
+            totals = np.empty((len(query), len(block)))
+            top_k = np.empty((len(query), len(block)))
+            for n, image in enumerate(block):
+                distance = cdist(query, signal * patches(image, comparison), "sqeuclidean")
+                logits = np.where(may_pair, -distance / (2 * variance), -np.inf)
+                totals[:, n] = logsumexp(logits, axis=1)
+                top_k[:, n] = logsumexp(np.sort(logits, axis=1)[:, -comparison.k :], axis=1)
+            normaliser = logsumexp(totals, axis=1)
+            normalisers.append(normaliser)
+            masses.append(top_k - normaliser[:, None])
+        return BlockResult(np.stack(normalisers), np.stack(masses))
+
+
+def patches(image: NDArray[np.float32], comparison: Comparison) -> NDArray[np.float64]:
+    """All patches of a picture, pooled and flattened: (patches, values). What hangs over the border is 0."""
+    windows = _windows(image, comparison)
+    w, taps = comparison.pool, comparison.taps
+    pooled = windows.reshape(*windows.shape[:2], taps, w, taps, w).sum(axis=(3, 5)) / comparison.pool_divisor
+    return np.asarray(pooled.reshape(len(pooled), -1))
+
+
+def _windows(image: NDArray[np.float32], comparison: Comparison) -> NDArray[np.float64]:
+    """The pixels of each patch, without the last rows and columns if they fill no pooling window.
+
+    (patches, channels, extent, extent)
+    """
+    axis = comparison.axis(image.shape[1])
+    padded = np.pad(image.astype(np.float64), ((0, 0), (axis.pad, axis.pad), (axis.pad, axis.pad)))
+    windows = sliding_window_view(padded, (comparison.patch, comparison.patch), axis=(1, 2))
+    windows = windows.transpose(1, 2, 0, 3, 4)[..., : axis.extent, : axis.extent]
+    return np.asarray(windows.reshape(-1, *windows.shape[2:]))
+
+
+def _same_overhang(height: int, width: int, comparison: Comparison) -> NDArray[np.bool_]:
+    """For border ``match``: which pairs of patches hang over the border in the same way; else all."""
+    inside = _windows(np.ones((1, height, width), np.float32), comparison)
+    inside = inside.reshape(len(inside), -1)
+    if comparison.border != "match":
+        return np.ones((len(inside), len(inside)), dtype=np.bool_)
+    return np.asarray(cdist(inside, inside, "chebyshev") == 0)

@@ -1,0 +1,199 @@
+"""NDA: how much of a query the patches of each training image account for, at several noise levels and scales."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from patchtrace.attribution import Attribution, Part
+from patchtrace.engines import Comparison, get_engine, image_masses
+from patchtrace.errors import PatchtraceError
+from patchtrace.images import ImageSet, Progress
+from patchtrace.methods.base import Method
+from patchtrace.recipe import Recipe
+
+DEFAULT_MEMORY = "1GB"
+
+
+class NDA(Method):
+    """Nonparametric data attribution.
+
+    A query is noised as a diffusion model would noise it. Each of its patches is then shared out among all patches of
+    all training images by a softmax over their distances; what the patches of an image receive, its k best for each
+    query patch, is the image's score.
+
+    Parameters
+    ----------
+    recipe : Recipe, optional
+        What is compared. Without it, ``fit`` chooses one for the size of the images (``Recipe.for_size``).
+    engine : {"auto", "blocked", "reference"}
+        How it is computed. All engines give the same numbers.
+    memory : str or int
+        Working memory to stay within, such as ``"2GB"`` or a number of bytes. The result does not depend on it.
+
+    Attributes
+    ----------
+    recipe_ : Recipe
+        The recipe in use, after ``fit``.
+
+    Examples
+    --------
+    >>> import patchtrace as pt
+    >>> rng = np.random.default_rng(0)
+    >>> train = rng.integers(0, 256, (20, 8, 8, 3), dtype=np.uint8)
+    >>> recipe = pt.Recipe((pt.Level(100, (pt.Scale(patch=3),)),))
+    >>> result = pt.NDA(recipe).fit(train).attribute(train[7:8])
+    >>> result.top(1)[0][0].index
+    7
+    """
+
+    name: ClassVar[str] = "nda"
+
+    def __init__(
+        self, recipe: Recipe | None = None, *, engine: str = "auto", memory: str | int = DEFAULT_MEMORY
+    ) -> None:
+        self.recipe = recipe
+        self.engine = engine
+        self.memory = memory
+
+    def attribute(
+        self,
+        queries: Any,
+        *,
+        progress: Progress | None = None,
+        noise: Mapping[int, ArrayLike] | None = None,
+        parts: bool = False,
+    ) -> Attribution:
+        """Score every training image for every query.
+
+        Parameters
+        ----------
+        queries : ImageSet, path, array, ...
+            Anything that ``ImageSet.open`` takes; it is brought to the size of the training set.
+        progress : callable, optional
+            Called with (done, total), in pairs of patches.
+        noise : mapping of t to array, optional
+            The noise to use at each level, shaped like a query (channels, height, width), or (draws, channels, height,
+            width). It is shared by all queries. Without it noise comes from the recipe's seed.
+        parts : bool
+            Keep what each level and scale adds to the scores.
+        """
+        train, opened = self._opened(queries)
+        recipe = self.recipe_
+        engine, memory = get_engine(self.engine), parse_memory(self.memory)
+        eps = {level.t: _noise(level.t, recipe, train.shape, noise) for level in recipe.levels}
+        steps = [
+            (level.t, Comparison.of(scale, recipe), weight / len(recipe.levels))
+            for level in recipe.levels
+            for scale, weight in level.weighted_scales()
+        ]
+        height, width = train.shape[1:]
+        count = _Counter(
+            progress,
+            len(opened) * len(train) * sum(step.pairs(height, width) * len(eps[t]) for t, step, _ in steps),
+        )
+        scores = np.zeros((len(opened), len(train)))
+        by_step = np.zeros((len(steps) if parts else 0, *scores.shape), dtype=np.float32)
+        for q in range(len(opened)):
+            clean = opened.block(q, q + 1)
+            for number, (t, step, weight) in enumerate(steps):
+                signal, sigma = recipe.noise_at(t)
+                versions = (signal * clean + sigma * eps[t]).astype(np.float32)
+                masses = image_masses(
+                    engine,
+                    versions,
+                    signal,
+                    sigma**2,
+                    train,
+                    step,
+                    flips=recipe.flips,
+                    memory=memory,
+                    progress=count.per_image(step.pairs(height, width) * len(versions)),
+                )
+                part = weight * masses.mean(axis=0)
+                scores[q] += part
+                if parts:
+                    by_step[number, q] = part
+        # One divisor for all images, so that shares rank as scores do: the number of query patches. Where scales differ
+        # in it, their mean with the weights that they have in the scores.
+        patches = sum(weight * step.patches(height, width) for _, step, weight in steps)
+        return self._result(
+            train,
+            opened,
+            scores**recipe.exponent,
+            scores / patches,
+            settings=self.settings() | {"noise": "from the seed" if noise is None else "given by the caller"},
+            parts=by_step if parts else None,
+            part_names=tuple(Part(t, step.patch, step.pool) for t, step, _ in steps) if parts else (),
+        )
+
+    def settings(self) -> dict[str, Any]:
+        return {"recipe": self.recipe_.to_dict(), "engine": get_engine(self.engine).name}
+
+    @property
+    def recipe_(self) -> Recipe:
+        """The recipe in use: the one given, or the one for the size of the training images."""
+        if self.recipe is not None:
+            return self.recipe
+        if self.train_ is None:
+            raise PatchtraceError("NDA chooses its recipe by the size of the training images: call fit(train) first")
+        return Recipe.for_size(*self.train_.shape[1:])
+
+    def _check(self, train: ImageSet) -> None:
+        if self.recipe is not None:
+            self.recipe.check(*train.shape[1:])
+
+
+def _noise(
+    t: int, recipe: Recipe, shape: tuple[int, int, int], given: Mapping[int, ArrayLike] | None
+) -> NDArray[np.float32]:
+    """The noise at level t: (draws, channels, height, width). A draw does not depend on how many there are."""
+    if given is None:
+        draws = [np.random.default_rng((recipe.seed, t, draw)).standard_normal(shape) for draw in range(recipe.draws)]
+        return np.stack(draws).astype(np.float32)
+    if t not in given:
+        raise PatchtraceError(f"noise has no entry for t = {t}: it needs one for each level of the recipe")
+    noise = np.asarray(given[t], dtype=np.float32)
+    if noise.shape[-3:] != shape or noise.ndim not in (3, 4) or not np.isfinite(noise).all():
+        raise PatchtraceError(
+            f"the noise for t = {t} has shape {noise.shape}: use finite values of shape {shape} or (draws, *{shape})"
+        )
+    return noise.reshape(-1, *shape)
+
+
+class _Counter:
+    """Adds up work of different kinds and tells it as (done, total)."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+
+    def per_image(self, work: int) -> Callable[[int], None]:
+        def advance(images: int) -> None:
+            self._done += images * work
+            if self._progress:
+                self._progress(self._done, self._total)
+
+        return advance
+
+
+def parse_memory(memory: str | int) -> int:
+    """Bytes, from a number or from text such as ``"500MB"`` or ``"2 GiB"``.
+
+    >>> parse_memory("1.5GB")
+    1500000000
+    """
+    if isinstance(memory, int) and not isinstance(memory, bool):
+        count = memory
+    else:
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", str(memory).lower())
+        if not match:
+            raise PatchtraceError(f"memory is {memory!r}: use a size such as '500MB' or '2GB'")
+        number, prefix, binary = match.groups()
+        count = int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix or " "))
+    if count < 10_000_000:
+        raise PatchtraceError(f"memory is {memory!r}: use at least 10MB")
+    return count

@@ -1,0 +1,60 @@
+"""The plainest rival: whole pictures compared pixel by pixel."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+
+from patchtrace.attribution import Attribution
+from patchtrace.errors import PatchtraceError
+from patchtrace.images import ImageSet, Progress
+from patchtrace.methods.base import Method
+
+Metric = Literal["cosine", "dot"]
+BLOCK = 1024
+
+
+class PixelSimilarity(Method):
+    """Inner product or cosine of the pixels, which lie in [-1, 1].
+
+    Parameters
+    ----------
+    metric : {"cosine", "dot"}
+        Whether pictures are first brought to length 1.
+
+    Examples
+    --------
+    >>> train = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), dtype=np.uint8)
+    >>> PixelSimilarity().fit(train).attribute(train[3:4]).top(1)[0][0].index
+    3
+    """
+
+    name: ClassVar[str] = "pixel"
+
+    def __init__(self, metric: Metric = "cosine") -> None:
+        self.metric = metric
+
+    def settings(self) -> dict[str, Any]:
+        return {"metric": self.metric}
+
+    def attribute(self, queries: Any, *, progress: Progress | None = None) -> Attribution:
+        train, opened = self._opened(queries)
+        rows = opened.block(0, len(opened)).reshape(len(opened), -1).astype(np.float64)
+        scores = np.empty((len(opened), len(train)))
+        for start in range(0, len(train), BLOCK):
+            block = train.block(start, start + BLOCK)
+            columns = block.reshape(len(block), -1).astype(np.float64)
+            products = rows @ columns.T
+            if self.metric == "cosine":
+                lengths = np.linalg.norm(rows, axis=1)[:, None] * np.linalg.norm(columns, axis=1)
+                # a picture of the middle grey has no direction: it resembles nothing
+                products = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
+            scores[:, start : start + BLOCK] = products
+            if progress:
+                progress(min(start + BLOCK, len(train)), len(train))
+        return self._result(train, opened, scores)
+
+    def _check(self, train: ImageSet) -> None:
+        if self.metric not in get_args(Metric):
+            raise PatchtraceError(f"metric is {self.metric!r}: use one of {', '.join(get_args(Metric))}")

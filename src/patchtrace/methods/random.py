@@ -1,0 +1,37 @@
+"""Chance: the floor that any other method has to be above."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from patchtrace.attribution import Attribution
+from patchtrace.images import Progress
+from patchtrace.methods.base import Method
+
+
+class RandomScores(Method):
+    """Scores drawn evenly from 0 to 1; the same seed gives the same scores.
+
+    Examples
+    --------
+    >>> train = np.zeros((5, 8, 8, 3), np.uint8)
+    >>> RandomScores(seed=1).fit(train).attribute(train[:2]).scores.shape
+    (2, 5)
+    """
+
+    name: ClassVar[str] = "random"
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def settings(self) -> dict[str, Any]:
+        return {"seed": self.seed}
+
+    def attribute(self, queries: Any, *, progress: Progress | None = None) -> Attribution:
+        train, opened = self._opened(queries)
+        scores = np.random.default_rng(self.seed).random((len(opened), len(train)))
+        if progress:
+            progress(1, 1)
+        return self._result(train, opened, scores)
