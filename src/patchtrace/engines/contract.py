@@ -27,12 +27,11 @@ Floats = NDArray[np.floating[Any]]
 class Axis:
     """The patch positions along one side of a picture.
 
-    Position i covers pixels ``i - pad`` to ``i - pad + extent - 1``. Positions ``interior`` pair with each other; any
+    Position i begins at pixel ``i - pad``. Positions ``interior`` pair with each other; any
     other position hangs over the border in a way of its own and pairs only with itself.
     """
 
     pad: int
-    extent: int
     positions: int
     interior: range
 
@@ -57,6 +56,11 @@ class Comparison:
         return self.patch // self.pool
 
     @property
+    def extent(self) -> int:
+        """Pixels along a side of a patch that count: rows that do not fill a pooling window are left out."""
+        return self.taps * self.pool
+
+    @property
     def pool_divisor(self) -> int:
         """What the sum over a pooling window is divided by."""
         return self.pool if self.pooling == "orthonormal" else self.pool**2
@@ -65,11 +69,10 @@ class Comparison:
         """The patch positions along a side of this many pixels."""
         pad = 0 if self.border == "valid" else (self.patch - 1) // 2
         positions = side + 2 * pad - self.patch + 1
-        extent = self.taps * self.pool  # rows that do not fill a pooling window are left out
         interior = range(positions)
         if self.border == "match":
-            interior = range(pad, min(positions, side - extent + pad + 1))
-        return Axis(pad, extent, positions, interior)
+            interior = range(pad, min(positions, side - self.extent + pad + 1))
+        return Axis(pad, positions, interior)
 
     def patches(self, height: int, width: int) -> int:
         """How many patches a picture has."""

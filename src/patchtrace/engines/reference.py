@@ -56,10 +56,10 @@ def _windows(image: NDArray[np.float32], comparison: Comparison) -> NDArray[np.f
 
     (patches, channels, extent, extent)
     """
-    axis = comparison.axis(image.shape[1])
-    padded = np.pad(image.astype(np.float64), ((0, 0), (axis.pad, axis.pad), (axis.pad, axis.pad)))
+    pad, extent = comparison.axis(image.shape[1]).pad, comparison.extent
+    padded = np.pad(image.astype(np.float64), ((0, 0), (pad, pad), (pad, pad)))
     windows = sliding_window_view(padded, (comparison.patch, comparison.patch), axis=(1, 2))
-    windows = windows.transpose(1, 2, 0, 3, 4)[..., : axis.extent, : axis.extent]
+    windows = windows.transpose(1, 2, 0, 3, 4)[..., :extent, :extent]
     return np.asarray(windows.reshape(-1, *windows.shape[2:]))
 
 

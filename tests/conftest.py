@@ -1,0 +1,40 @@
+"""What tests in several rooms need."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared" / "data"
+
+# A machine under load is slow, not wrong; and a failing example must fail again on the next run.
+settings.register_profile("patchtrace", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patchtrace")
+
+
+def _shared(name: str) -> dict[str, Any]:
+    path = SHARED / name
+    if not path.exists():
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{name} must be present where CI=true")
+        pytest.skip(f"{name} is not on this machine")
+    with np.load(path) as archive:
+        return {key: archive[key] for key in archive.files}
+
+
+@pytest.fixture(scope="session")
+def cifar2() -> dict[str, Any]:
+    """Real pictures: u8 arrays ``train`` (5000, 32, 32, 3) and ``val``."""
+    return _shared("cifar2.npz")
+
+
+@pytest.fixture(scope="session")
+def reference_scores() -> dict[str, Any]:
+    """Scores of the authors' program on 64 real pictures and 2 queries, with the noise they were computed with."""
+    return _shared("reference_scores.npz")

@@ -1,0 +1,49 @@
+"""Random cases of every kind that the engine contract allows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from patchtrace.engines import Comparison
+
+SMALL = st.integers(1, 11)
+LARGE = st.integers(16, 20)
+
+
+class Case(NamedTuple):
+    versions: NDArray[np.float32]
+    signal: float
+    variance: float
+    block: NDArray[np.float32]
+    comparison: Comparison
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn,
+    sides: st.SearchStrategy[int] = SMALL,
+    most_images: int = 5,
+    borders: tuple[str, ...] = ("match", "zero", "valid"),
+) -> Case:
+    height, width = draw(sides), draw(sides)
+    patch = draw(st.integers(1, min(height, width)))
+    comparison = Comparison(
+        patch=patch,
+        pool=draw(st.integers(1, patch)),
+        pooling=draw(st.sampled_from(["orthonormal", "mean"])),
+        border=draw(st.sampled_from(borders)),
+        k=draw(st.one_of(st.integers(1, 12), st.just(10_000))),
+    )
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    shape = (draw(st.integers(1, 5)), height, width)
+    abar = draw(st.floats(0.0, 0.9995))
+    block = rng.integers(0, 256, (draw(st.integers(1, most_images)), *shape)) / 127.5 - 1
+    noise = rng.standard_normal((draw(st.integers(1, 2)), *shape))
+    # half of the queries come from the block, so that some weights are large and some vanish
+    clean = block[0] if draw(st.booleans()) else rng.uniform(-1, 1, shape)
+    versions = np.sqrt(abar) * clean + np.sqrt(1 - abar) * noise
+    return Case(versions.astype(np.float32), float(np.sqrt(abar)), 1 - abar, block.astype(np.float32), comparison)

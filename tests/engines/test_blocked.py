@@ -1,0 +1,120 @@
+"""The blocked engine gives the oracle's numbers, on every kind of input, within its memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from engines.strategies import LARGE, SMALL, cases
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from patchtrace.engines import Comparison, blocked
+from patchtrace.engines.blocked import BlockedEngine
+from patchtrace.engines.reference import ReferenceEngine
+from patchtrace.recipe import Recipe
+
+ROOMY = 1 << 30
+
+
+def assert_same(case, memory=ROOMY):
+    ours = BlockedEngine().compare(*case, memory=memory)
+    oracle = ReferenceEngine().compare(*case, memory=ROOMY)
+    np.testing.assert_allclose(ours.log_normaliser, oracle.log_normaliser, rtol=1e-6, atol=1e-4)
+    assert_same_scores(ours, oracle)
+
+
+def assert_same_scores(ours, oracle):
+    """Scores to 1e-5 relative; below a billionth of a patch float32 cannot keep the digits of a logarithm."""
+    scores, expected = (np.exp(r.log_share.astype(np.float64)).sum(axis=1) for r in (ours, oracle))
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-9)
+
+
+@pytest.fixture
+def precisions(monkeypatch):
+    """The precision chosen at each call: tests that mean to see both must check that they do."""
+    chosen = []
+    choose = blocked._precision
+    monkeypatch.setattr(blocked, "_precision", lambda *a: chosen.append(choose(*a)) or chosen[-1])
+    return chosen
+
+
+def test_equals_the_oracle_on_small_and_large_pictures(precisions):
+    @settings(max_examples=400)
+    @given(cases(SMALL | SMALL | LARGE), st.sampled_from([1, 20_000, ROOMY]))
+    def equals(case, memory):
+        assert_same(case, memory)
+
+    equals()
+    assert precisions.count(np.float32) > 40
+    assert precisions.count(np.float64) > 40
+
+
+@pytest.mark.parametrize("level", Recipe.preset("cifar").levels, ids=lambda level: f"t{level.t}")
+def test_equals_the_oracle_on_real_images_at_every_preset_level(level, cifar2):
+    recipe = Recipe.preset("cifar")
+    signal, sigma = recipe.noise_at(level.t)
+    block, query = (
+        (cifar2[name][:count].transpose(0, 3, 1, 2) / np.float32(127.5) - 1).astype(np.float32)
+        for name, count in (("train", 3), ("val", 1))
+    )
+    versions = (signal * query + sigma * np.random.default_rng(level.t).standard_normal(query.shape)).astype(np.float32)
+    for scale in level.scales:
+        assert_same((versions, signal, sigma**2, block, Comparison.of(scale, recipe)))
+
+
+@pytest.mark.parametrize("border", ["match", "zero", "valid"])
+@pytest.mark.parametrize("pool", [1, 2])
+@pytest.mark.parametrize("value", [-1.0, 0.0, 1.0])
+def test_equals_the_oracle_on_constant_images_with_a_patch_as_large_as_they_are(border, pool, value):
+    rng = np.random.default_rng(0)
+    block = np.full((3, 3, 12, 12), value, np.float32)
+    block[2] += rng.normal(0, 1e-3, block[2].shape).astype(np.float32)
+    query = (0.9 * block[:1] + rng.standard_normal(block[:1].shape) * 0.4).astype(np.float32)
+    assert_same((query, 0.9, 0.19, block, Comparison(12, pool, "orthonormal", border, 10**9)))
+
+
+@pytest.mark.parametrize("variance", [1e-4, 1e-3, 1e-2])
+def test_low_noise_is_computed_in_float64_and_stays_exact(variance):
+    rng = np.random.default_rng(1)
+    block = rng.uniform(-1, 1, (4, 3, 20, 20)).astype(np.float32)
+    signal = np.sqrt(1 - variance)
+    query = (signal * block[:1] + np.sqrt(variance) * rng.standard_normal(block[:1].shape)).astype(np.float32)
+    assert_same((query, signal, variance, block, Comparison(5, 1, "orthonormal", "match", 20)))
+
+
+def test_float32_would_not_do_at_low_noise(monkeypatch):
+    """The switch to float64 is there for a reason: without it the same case misses the bound."""
+    monkeypatch.setattr(blocked, "FLOAT32_ROUNDING", np.inf)
+    with pytest.raises(AssertionError):
+        test_low_noise_is_computed_in_float64_and_stays_exact(1e-4)
+
+
+def test_presets_on_pictures_stay_in_float32(precisions, cifar2):
+    """Or the engine would be half as fast as it can be: float64 is for the odd case."""
+    recipe = Recipe.preset("cifar")
+    block = (cifar2["train"][:20].transpose(0, 3, 1, 2) / 127.5 - 1).astype(np.float32)
+    for level in recipe.levels:
+        signal, sigma = recipe.noise_at(level.t)
+        noise = np.random.default_rng(0).standard_normal(block[:1].shape)
+        versions = (signal * block[:1] + sigma * noise).astype(np.float32)
+        for scale in level.scales:
+            BlockedEngine().compare(versions, signal, sigma**2, block, Comparison.of(scale, recipe), ROOMY)
+    assert set(precisions) == {np.float32}
+
+
+@pytest.mark.parametrize("patch", [5, 21])
+def test_working_memory_stays_within_the_budget(patch):
+    budget = 12_000_000
+    rng = np.random.default_rng(0)
+    block = rng.uniform(-1, 1, (60, 3, 32, 32)).astype(np.float32)
+    query = rng.standard_normal((1, 3, 32, 32)).astype(np.float32)
+    answer = 1024 * len(block) * 4 * 8  # two float64 tables and their temporaries, as fold.block_size counts them
+    tracemalloc.start()
+    try:
+        BlockedEngine().compare(query, 0.9, 0.19, block, Comparison(patch, 1, "orthonormal", "match", 100), budget)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < budget + answer

@@ -1,0 +1,128 @@
+"""Blocks merge exactly, whatever their size and order, in memory or through a file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from engines.strategies import cases
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import logsumexp
+
+from patchtrace.engines import Comparison, fold, get_engine, image_masses
+from patchtrace.errors import PatchtraceError
+from patchtrace.images import ImageSet
+
+ROOMY = 1 << 30
+
+
+def as_set(block):
+    return ImageSet(block, tuple(map(str, range(len(block)))))
+
+
+def masses(case, block=None, flips=False, memory=ROOMY, engine="reference", progress=None):
+    return image_masses(
+        get_engine(engine),
+        case.versions,
+        case.signal,
+        case.variance,
+        as_set(case.block if block is None else block),
+        case.comparison,
+        flips=flips,
+        memory=memory,
+        progress=progress,
+    )
+
+
+@given(cases(most_images=6))
+def test_one_image_at_a_time_equals_all_at_once(case):
+    # a budget of nothing means blocks of one image, and every log-share through the temporary file
+    np.testing.assert_allclose(masses(case, memory=0), masses(case), rtol=1e-5, atol=1e-9)
+
+
+def test_a_budget_of_nothing_does_use_the_file(monkeypatch):
+    written = []
+
+    class Recording(fold._Waiting):
+        def __exit__(self, *args):
+            written.append(self._file.seek(0, 2))
+            super().__exit__(*args)
+
+    monkeypatch.setattr(fold, "_Waiting", Recording)
+    rng = np.random.default_rng(0)
+    block = rng.uniform(-1, 1, (4, 1, 5, 5)).astype(np.float32)
+    for memory in (0, ROOMY):
+        image_masses(
+            get_engine("blocked"), block[:1], 0.9, 0.19, as_set(block), Comparison(3, 1, "mean", "zero", 5),
+            flips=False, memory=memory,
+        )  # fmt: skip
+    assert written == [4 * 25 * 4, 0]
+
+
+@given(cases(most_images=6), st.randoms(use_true_random=False))
+def test_permuting_images_permutes_masses(case, random):
+    order = list(range(len(case.block)))
+    random.shuffle(order)
+    np.testing.assert_allclose(masses(case, case.block[order], memory=0), masses(case)[:, order], rtol=1e-5, atol=1e-9)
+
+
+@given(cases())
+def test_a_mirror_is_one_more_image_whose_mass_goes_to_its_image(case):
+    both = np.concatenate([case.block, case.block[..., ::-1]])
+    separate = masses(case, both)
+    expected = separate[:, : len(case.block)] + separate[:, len(case.block) :]
+    np.testing.assert_allclose(masses(case, flips=True), expected, rtol=1e-5, atol=1e-9)
+
+
+@given(cases())
+def test_a_second_copy_takes_its_part_of_every_patch(case):
+    """Without the cut at k, a patch share s becomes s / (1 + s) for each copy, and r / (1 + s) for any other."""
+    case = case._replace(comparison=replace(case.comparison, k=10_000))
+    once = get_engine("reference").compare(*case, memory=ROOMY)
+    twice = get_engine("reference").compare(
+        *case._replace(block=np.concatenate([case.block, case.block[:1]])), memory=ROOMY
+    )
+    share = np.exp(once.log_share)
+    expected = share / (1 + share[:, :, :1])
+    np.testing.assert_allclose(np.exp(twice.log_share)[:, :, :-1], expected, rtol=1e-8)
+    np.testing.assert_allclose(np.exp(twice.log_share)[:, :, -1], expected[:, :, 0], rtol=1e-8)
+
+
+@given(cases())
+def test_doubling_the_whole_set_halves_every_mass(case):
+    doubled = masses(case, np.concatenate([case.block, case.block]))
+    np.testing.assert_allclose(2 * doubled[:, : len(case.block)], masses(case), rtol=1e-5, atol=1e-9)
+
+
+@given(cases())
+def test_masses_sum_to_the_number_of_patches_without_the_cut_and_to_less_with_it(case):
+    patches = case.comparison.patches(*case.block.shape[2:])
+    assert (masses(case).sum(axis=1) <= patches * (1 + 1e-6)).all()
+    whole = case._replace(comparison=replace(case.comparison, k=10_000))
+    np.testing.assert_allclose(masses(whole).sum(axis=1), patches, rtol=1e-6)
+
+
+@given(cases(most_images=4))
+def test_normalisers_of_blocks_add_up(case):
+    engine = get_engine("blocked")
+    whole = engine.compare(*case, memory=ROOMY).log_normaliser
+    singles = [
+        engine.compare(*case._replace(block=case.block[n : n + 1]), memory=ROOMY).log_normaliser
+        for n in range(len(case.block))
+    ]
+    np.testing.assert_allclose(logsumexp(singles, axis=0), whole, rtol=1e-6, atol=1e-4)
+
+
+@settings(max_examples=20)
+@given(cases(most_images=6))
+def test_progress_counts_every_image_once(case):
+    seen = []
+    masses(case, memory=0, progress=seen.append)
+    assert sum(seen) == len(case.block)
+
+
+def test_an_unknown_engine_is_refused_with_the_names_of_those_there_are():
+    with pytest.raises(PatchtraceError, match="blocked"):
+        get_engine("warp")
