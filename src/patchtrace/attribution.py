@@ -116,7 +116,7 @@ class Attribution:
         total = shares.sum(axis=1, keepdims=True)
         p = np.divide(shares, total, out=np.zeros_like(shares), where=total > 0)
         logs = np.log(p, out=np.zeros_like(p), where=p > 0)
-        return np.asarray(np.exp(-(p * logs).sum(axis=1)))
+        return np.where(total[:, 0] > 0, np.exp(-(p * logs).sum(axis=1)), 0.0)
 
     def _hit(self, query: int, index: np.intp) -> Hit:
         i = int(index)

@@ -1,0 +1,169 @@
+"""The result: ranking, shares, files that notice damage, tables."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from patchtrace import Attribution, PatchtraceError
+from patchtrace.attribution import Part
+from patchtrace.images import Skipped
+
+
+@pytest.fixture
+def result():
+    rng = np.random.default_rng(0)
+    shares = rng.dirichlet(np.ones(5), size=2).astype(np.float32)
+    return Attribution(
+        100 * shares,
+        shares,
+        ("first", "zweites\u2009Bild"),
+        tuple("abcde"),
+        "nda",
+        {"recipe": {"k": 3}},
+        {"versions": {"numpy": "2"}},
+        (Skipped("bad.jpg", "empty file"),),
+        np.stack([60 * shares, 40 * shares]),
+        (Part(100, 5, 1), Part(200, 8, 2)),
+    )
+
+
+def of(rows):
+    scores = np.float32(rows)
+    ids = tuple(map(str, range(scores.shape[1])))
+    return Attribution(scores, scores, tuple(map(str, range(len(scores)))), ids, "x")
+
+
+def test_top_is_highest_first_and_bottom_lowest_first():
+    result = of([[0.1, 0.4, 0.2, 0.3]])
+    assert [hit.index for hit in result.top(3)[0]] == [1, 3, 2]
+    assert [hit.index for hit in result.bottom(2)[0]] == [0, 2]
+
+
+def test_equal_scores_keep_the_order_of_the_set():
+    assert [hit.index for hit in of([[0.2, 0.5, 0.2, 0.2]]).top(4)[0]] == [1, 0, 2, 3]
+
+
+def test_asking_for_more_than_there_are_gives_all():
+    assert len(of([[0.1, 0.2]]).top(10)[0]) == 2
+
+
+def test_a_hit_unpacks_as_index_id_score_share(result):
+    index, name, score, share = result.top(1)[0][0]
+    assert name == result.train_ids[index]
+    assert score == pytest.approx(100 * share)
+
+
+@pytest.mark.parametrize(
+    ("shares", "sources"),
+    [([0.25] * 4, 4), ([1, 0, 0, 0], 1), ([0.1] * 4, 4), ([0, 0, 0, 0], 0), ([0.5, 0.5, 0, 0], 2)],
+)
+def test_effective_sources_is_the_number_of_equal_images_spread_as_widely(shares, sources):
+    assert of([shares]).effective_sources()[0] == pytest.approx(sources)
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    with pytest.raises(PatchtraceError, match="do not fit"):
+        Attribution(np.zeros((1, 2), np.float32), np.zeros((1, 2), np.float32), ("q",), ("a",), "x")
+
+
+def test_what_is_saved_is_loaded(result, tmp_path):
+    back = Attribution.load(result.save(tmp_path / "run"))
+    for name in ("scores", "shares", "parts"):
+        np.testing.assert_array_equal(getattr(back, name), getattr(result, name))
+        assert getattr(back, name).dtype == np.float32
+    for name in ("query_ids", "train_ids", "method", "settings", "facts", "skipped", "part_names"):
+        assert getattr(back, name) == getattr(result, name)
+
+
+def test_saving_again_replaces_the_older_result(result, tmp_path):
+    result.save(tmp_path)
+    of([[1.0, 2.0]]).save(tmp_path)
+    assert Attribution.load(tmp_path).train_ids == ("0", "1")
+
+
+def test_nothing_but_the_result_is_left_in_the_directory(result, tmp_path):
+    result.save(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["attribution.json", "parts.npy", "scores.npy", "shares.npy"]
+
+
+def flip_a_byte(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["scores.npy", "shares.npy", "parts.npy"])
+@pytest.mark.parametrize("damage", [flip_a_byte, lambda p: p.write_bytes(p.read_bytes()[:-8]), lambda p: p.unlink()])
+def test_damage_is_noticed_and_the_file_is_named(result, tmp_path, name, damage):
+    result.save(tmp_path)
+    damage(tmp_path / name)
+    with pytest.raises(PatchtraceError, match=name):
+        Attribution.load(tmp_path)
+
+
+def test_two_exchanged_arrays_are_noticed(result, tmp_path):
+    result.save(tmp_path)
+    (tmp_path / "scores.npy").rename(tmp_path / "x")
+    (tmp_path / "shares.npy").rename(tmp_path / "scores.npy")
+    (tmp_path / "x").rename(tmp_path / "shares.npy")
+    with pytest.raises(PatchtraceError, match="not the file that was saved"):
+        Attribution.load(tmp_path)
+
+
+@pytest.mark.parametrize("manifest", ["", "{}", "[]", '{"patchtrace": "attribution"}', "null"])
+def test_a_broken_manifest_is_an_error_in_words(result, tmp_path, manifest):
+    result.save(tmp_path)
+    (tmp_path / "attribution.json").write_text(manifest)
+    with pytest.raises(PatchtraceError, match="no readable result"):
+        Attribution.load(tmp_path)
+
+
+def test_a_manifest_cannot_name_a_file_elsewhere(result, tmp_path):
+    result.save(tmp_path / "run")
+    manifest = json.loads((tmp_path / "run" / "attribution.json").read_text())
+    manifest["sha256"]["../scores.npy"] = "0"
+    (tmp_path / "run" / "attribution.json").write_text(json.dumps(manifest))
+    with pytest.raises(PatchtraceError, match="unknown file"):
+        Attribution.load(tmp_path / "run")
+
+
+def test_a_result_of_a_later_version_is_refused_by_name(result, tmp_path):
+    result.save(tmp_path)
+    manifest = json.loads((tmp_path / "attribution.json").read_text()) | {"file_version": 99}
+    (tmp_path / "attribution.json").write_text(json.dumps(manifest))
+    with pytest.raises(PatchtraceError, match="later version"):
+        Attribution.load(tmp_path)
+
+
+def test_the_three_tables_hold_the_same_rows(result, tmp_path):
+    expected = list(result.rows())
+    assert len(expected) == 10
+    with result.export(tmp_path / "t.csv").open(newline="", encoding="utf-8") as stream:
+        from_csv = list(csv.DictReader(stream))
+    assert [(row["query"], int(row["rank"]), row["id"]) for row in from_csv] == [
+        (row["query"], row["rank"], row["id"]) for row in expected
+    ]
+    assert [float(row["share"]) for row in from_csv] == [row["share"] for row in expected]
+    assert pq.read_table(result.export(tmp_path / "t.parquet")).to_pylist() == expected
+    from_json = json.loads(result.export(tmp_path / "t.json").read_text())
+    flat = [
+        {"query": query["id"], "rank": rank, **hit}
+        for query in from_json["queries"]
+        for rank, hit in enumerate(query["ranking"], start=1)
+    ]
+    assert flat == expected
+
+
+def test_a_table_can_be_cut_at_the_top(result, tmp_path):
+    assert pq.read_table(result.export(tmp_path / "t.parquet", top=2)).num_rows == 4
+
+
+def test_an_unknown_table_format_is_refused(result, tmp_path):
+    with pytest.raises(PatchtraceError, match="csv, json, parquet"):
+        result.export(tmp_path / "t.xlsx")
+    assert list(tmp_path.iterdir()) == []

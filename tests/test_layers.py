@@ -1,0 +1,59 @@
+"""Data flows one way, and so do imports: nouns know nobody, engines know the nouns, and so on."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import patchtrace
+
+PACKAGE = Path(patchtrace.__file__).parent
+
+# a room may import rooms of lower layers, and those of its own only where the order inside it is said
+LAYERS = [
+    ["errors"],
+    ["schedule", "files"],
+    ["recipe", "images"],
+    ["attribution"],
+    ["engines"],
+    ["methods"],
+    ["sheet", "demo"],
+    ["cli"],
+]
+RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "patchtrace":
+            names = [node.module] if "." in node.module else [f"patchtrace.{alias.name}" for alias in node.names]
+            found |= {room_of(name) for name in names}
+        elif isinstance(node, ast.Import):
+            found |= {room_of(alias.name) for alias in node.names if alias.name.split(".")[0] == "patchtrace"}
+    return found
+
+
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_go_one_way(path):
+    room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    assert room in RANK, f"{room} is a new room: give it its place in LAYERS"
+    for other in imports(path) - {room, ""}:
+        assert RANK[other] < RANK[room], f"{room} must not import {other}"
+
+
+def test_importing_patchtrace_loads_no_optional_part():
+    code = "import patchtrace, sys; print([m for m in ('pyarrow', 'datasets', 'torch', 'pandas') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
