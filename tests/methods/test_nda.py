@@ -1,0 +1,226 @@
+"""NDA: the authors' scores, the oracle's, and what must hold because of the mathematics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from patchtrace import NDA, ImageSet, Level, PatchtraceError, Recipe, Scale, attribute
+from patchtrace.methods.nda import parse_memory
+
+TWO_SCALES = Recipe(
+    (
+        Level(100, (Scale(3, weight=0.75), Scale(4, pool=2, weight=0.25))),
+        Level(300, (Scale(5, weight=0.75), Scale(6, pool=2, weight=0.25))),
+    ),
+    k=7,
+)
+
+
+def pictures(count=9, shape=(3, 10, 12), seed=0):
+    """Smooth random pictures, so that weights spread over several images as they do on real ones."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.uniform(0, 256, (count, shape[0], 5, 6))
+    return np.kron(coarse, np.ones((1, 1, 2, 2)))[:, :, : shape[1], : shape[2]].astype(np.uint8)
+
+
+def run(recipe=TWO_SCALES, train=None, queries=None, engine="auto", memory="1GB", **options):
+    train = pictures() if train is None else train
+    queries = pictures(2, seed=1) if queries is None else queries
+    return NDA(recipe, engine=engine, memory=memory).fit(train).attribute(queries, **options)
+
+
+def close(a, b):
+    np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-7)
+
+
+CASES = {
+    "s100": Recipe((Level(100, (Scale(5),)),)),
+    "d100": Recipe((Level(100, (Scale(8, pool=2),)),)),
+    "t200": Recipe((Level(200, (Scale(7, weight=0.75), Scale(8, pool=2, weight=0.25))),)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_agrees_with_the_authors_program(case, reference_scores):
+    noise = {100: reference_scores["noise_100"], 200: reference_scores["noise_200"]}
+    result = NDA(CASES[case]).fit(reference_scores["train"]).attribute(reference_scores["query"], noise=noise)
+    expected = reference_scores[f"scores_{case}"]
+    assert np.abs(result.scores - expected).max() < 1e-3 * expected.max()
+    for ours, theirs in zip(result.scores, expected, strict=True):
+        assert spearmanr(ours, theirs).statistic > 0.9999
+
+
+@pytest.mark.parametrize("flips", [False, True])
+@pytest.mark.parametrize("border", ["match", "zero", "valid"])
+@pytest.mark.parametrize("shape", [(3, 10, 12), (1, 10, 9), (4, 8, 8)], ids=str)
+def test_engines_agree(flips, border, shape):
+    recipe = replace(TWO_SCALES, flips=flips, border=border, draws=2)
+    train, queries = (pictures(n, shape, seed=n).astype(np.float32) / 127.5 - 1 for n in (5, 2))
+    fast, oracle = (run(recipe, train, queries, engine) for engine in ("blocked", "reference"))
+    np.testing.assert_allclose(fast.scores, oracle.scores, rtol=1e-5, atol=1e-7)
+
+
+def test_permuting_training_images_permutes_scores():
+    order = np.random.default_rng(3).permutation(9)
+    close(run(train=pictures()[order]).scores, run().scores[:, order])
+
+
+def test_memory_changes_nothing():
+    close(run(memory=10_000_000).scores, run(memory="8GB").scores)
+
+
+def test_queries_do_not_influence_each_other():
+    queries = pictures(3, seed=1)
+    close(run(queries=queries).scores[1:2], run(queries=queries[1:2]).scores)
+
+
+def test_shares_sum_to_one_without_the_cut_and_to_less_with_it():
+    np.testing.assert_allclose(run(replace(TWO_SCALES, k=10_000)).shares.sum(axis=1), 1, rtol=1e-5)
+    assert (run(replace(TWO_SCALES, k=1)).shares.sum(axis=1) < 0.99).all()
+
+
+def test_scores_are_sums_over_patches():
+    # 10 x 12 patches of odd size, 9 x 11 of even size, mixed 3 : 1
+    result = run(replace(TWO_SCALES, k=10_000))
+    np.testing.assert_allclose(result.scores.sum(axis=1), 0.75 * 120 + 0.25 * 99, rtol=1e-5)
+
+
+def test_shares_rank_as_scores_do():
+    result = run()
+    np.testing.assert_array_equal(np.argsort(result.scores), np.argsort(result.shares))
+
+
+def test_a_set_taken_twice_halves_every_share():
+    twice = run(train=np.concatenate([pictures(), pictures()]))
+    close(2 * twice.shares[:, :9], run().shares)
+
+
+def test_a_query_from_the_set_is_found():
+    assert run(queries=pictures()[4:6]).scores.argmax(axis=1).tolist() == [4, 5]
+
+
+def test_a_mirrored_query_is_found_with_flips():
+    recipe = Recipe((Level(50, (Scale(7),)),), flips=True)
+    assert run(recipe, queries=pictures()[4:5, :, :, ::-1]).scores.argmax() == 4
+
+
+def test_draws_are_averaged_and_each_is_the_same_however_many_there_are():
+    rng = np.random.default_rng(0)
+    eps = rng.standard_normal((3, 3, 10, 12))
+    several = run(noise={100: eps, 300: eps}).scores
+    single = [run(noise={100: e, 300: e}).scores for e in eps]
+    close(several, np.mean(single, axis=0))
+
+
+def test_a_seed_repeats_and_another_does_not():
+    assert (run().scores == run().scores).all()
+    assert not np.allclose(run().scores, run(replace(TWO_SCALES, seed=1)).scores, rtol=0.01)
+
+
+def test_the_first_of_two_draws_is_the_single_one():
+    one, two = (run(replace(TWO_SCALES, draws=draws)).scores for draws in (1, 2))
+    eps = {t: np.random.default_rng((0, t, 1)).standard_normal((3, 10, 12)) for t in (100, 300)}
+    close(two, (one + run(noise=eps).scores) / 2)
+
+
+def test_exponent_raises_scores_and_leaves_shares():
+    plain, raised = run(), run(replace(TWO_SCALES, exponent=1.5))
+    close(raised.scores, plain.scores**1.5)
+    np.testing.assert_array_equal(raised.shares, plain.shares)
+
+
+def test_parts_sum_to_the_scores_and_are_named():
+    result = run(parts=True)
+    close(result.parts.sum(axis=0), result.scores)
+    assert [tuple(part) for part in result.part_names] == [(100, 3, 1), (100, 4, 2), (300, 5, 1), (300, 6, 2)]
+
+
+def test_a_part_is_the_score_of_its_level_and_scale_alone():
+    alone = run(Recipe((Level(300, (Scale(5),)),), k=7)).scores
+    close(run(parts=True).parts[2], 0.5 * 0.75 * alone)
+
+
+def test_parts_are_not_kept_unless_asked_for():
+    assert run().parts is None
+
+
+def test_weights_matter_only_relative_to_each_other():
+    scaled = tuple(Level(lv.t, tuple(replace(s, weight=8 * s.weight) for s in lv.scales)) for lv in TWO_SCALES.levels)
+    close(run(replace(TWO_SCALES, levels=scaled)).scores, run().scores)
+
+
+def test_progress_reaches_its_total_and_never_goes_back():
+    seen = []
+    run(progress=lambda done, total: seen.append((done, total)))
+    assert seen == sorted(seen)
+    assert seen[-1][0] == seen[-1][1] > 0
+    assert len({total for _, total in seen}) == 1
+
+
+def test_the_result_says_how_it_was_made(tmp_path):
+    result = run()
+    assert Recipe.from_dict(result.settings["recipe"]) == TWO_SCALES
+    assert result.settings["engine"] == "blocked"
+    assert result.settings["noise"] == "from the seed"
+    assert result.facts["train"]["images"] == 9
+    assert len(result.facts["train"]["fingerprint"]) == 64
+
+
+def test_given_noise_is_on_the_record():
+    eps = np.zeros((3, 10, 12))
+    assert run(noise={100: eps, 300: eps}).settings["noise"] == "given by the caller"
+
+
+def test_without_a_recipe_one_is_chosen_by_size():
+    method = NDA().fit(pictures())
+    assert method.recipe_ == Recipe.for_size(10, 12)
+
+
+def test_the_one_liner_is_nda_with_the_recipe_for_the_size():
+    train = pictures().transpose(0, 2, 3, 1)
+    np.testing.assert_array_equal(attribute(train[:1], train).scores, NDA().fit(train).attribute(train[:1]).scores)
+
+
+def test_the_one_liner_brings_files_to_32(tmp_path):
+    images = ImageSet.open(pictures())
+    for i in range(3):
+        images.picture(i).save(tmp_path / f"{i}.png")
+    result = attribute(tmp_path / "1.png", tmp_path, recipe=Recipe.preset("quick"))
+    assert result.facts["train"]["shape"] == [3, 32, 32]
+    assert result.top(1)[0][0].id == "1.png"
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: NDA(TWO_SCALES).attribute(pictures()), r"call fit\(train\) first"),
+        (lambda: NDA().recipe_, r"call fit\(train\) first"),
+        (lambda: NDA(Recipe.preset("cifar")).fit(pictures()), "larger than the 10 x 12 image"),
+        (lambda: run(noise={100: np.zeros((3, 10, 12))}), "no entry for t = 300"),
+        (lambda: run(noise={100: np.zeros((3, 12, 10)), 300: np.zeros((3, 10, 12))}), r"\(3, 12, 10\)"),
+        (lambda: run(noise={100: np.full((3, 10, 12), np.nan), 300: np.zeros((3, 10, 12))}), "finite"),
+        (lambda: run(engine="warp"), "no engine"),
+        (lambda: run(memory="lots"), "500MB"),
+        (lambda: run(memory="1KB"), "at least 10MB"),
+        (lambda: run(queries=pictures(1, (1, 10, 12))), "shape"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_what_would_be_right(make, says):
+    with pytest.raises(PatchtraceError, match=says):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("500MB", 500_000_000), ("2 GiB", 2**31), ("1g", 10**9), (20_000_000, 20_000_000), ("3e7", None)],
+)
+def test_memory_is_read_as_people_write_it(text, count):
+    if count is None:
+        with pytest.raises(PatchtraceError):
+            parse_memory(text)
+    else:
+        assert parse_memory(text) == count
