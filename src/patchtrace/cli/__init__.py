@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tomllib
 from pathlib import Path
@@ -73,10 +74,14 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(arguments: list[str] | None) -> int:
+    # click's own main would turn Ctrl-C and a closed pipe into exit code 1
     try:
-        code: Any = cli.main(arguments, standalone_mode=False)
+        with cli.make_context("patchtrace", sys.argv[1:] if arguments is None else arguments) as context:
+            code: Any = cli.invoke(context)
         sys.stdout.flush()
         return int(code or 0)
+    except click.exceptions.Exit as done:  # --help and --version
+        return done.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -87,7 +92,7 @@ def _run(arguments: list[str] | None) -> int:
         click.echo(f"error: {error}", err=True)
         return FATAL
     except BrokenPipeError:  # whoever read the output, such as `head`, has seen enough
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (OSError, MemoryError) as error:
         click.echo(f"error: {error or 'out of memory: try a smaller --memory or --size'}", err=True)

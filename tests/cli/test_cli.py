@@ -1,0 +1,380 @@
+"""The command line as scripts see it: exit codes, what is printed where, what is written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import patchtrace
+from patchtrace import Attribution, ImageSet, Recipe
+from patchtrace.cli import _run
+from patchtrace.cli.common import print_table
+
+FAST = ["--preset", "quick", "--size", "12"]
+
+
+@pytest.fixture
+def photos(tmp_path):
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "photos"
+    (folder / "sub").mkdir(parents=True)
+    for i in range(6):
+        pixels = rng.integers(0, 256, (12, 12, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / ("sub" if i % 2 else ".") / f"{i}.png")
+    return folder
+
+
+@pytest.fixture
+def query(photos):
+    path = photos.parent / "query.png"
+    shutil.copy(photos / "2.png", path)
+    return path
+
+
+@pytest.fixture
+def call(capsys):
+    def run(*arguments):
+        code = _run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_a_table_with_rank_share_and_id_goes_to_stdout(call, photos, query):
+    code, out, err = call("attribute", query, "--train", photos, *FAST, "--top", 3)
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0].startswith("query.png")
+    assert lines[1].split() == ["rank", "share", "id"]
+    assert len(lines) == 5
+    assert lines[2].split()[0] == "1"
+    assert lines[2].endswith(" %  2.png")
+    assert err == ""
+
+
+def test_everything_is_on_disk_with_output(call, photos, query, tmp_path):
+    code, _, err = call("attribute", query, "--train", photos, *FAST, "-o", tmp_path / "run")
+    assert code == 0
+    assert "run" in err
+    written = sorted(p.name for p in (tmp_path / "run").iterdir())
+    assert written == ["attribution.json", "ranking.csv", "recipe.toml", "scores.npy", "shares.npy", "sheet.png"]
+    result = Attribution.load(tmp_path / "run")
+    assert result.top(1)[0][0].id == "2.png"
+    assert result.facts["train"]["decoding"]["exif"] == "apply"
+    assert result.facts["versions"]["patchtrace"] == patchtrace.__version__
+    assert Recipe.load(tmp_path / "run" / "recipe.toml") == Recipe.preset("quick")
+    with (tmp_path / "run" / "ranking.csv").open() as stream:
+        assert len(list(csv.DictReader(stream))) == 6
+    with Image.open(tmp_path / "run" / "sheet.png") as sheet:
+        assert sheet.width > 200
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_the_ranking_is_written_in_the_format_asked_for(call, photos, query, tmp_path, kind):
+    call("attribute", query, "--train", photos, *FAST, "-o", tmp_path / "run", "--format", kind)
+    assert (tmp_path / "run" / f"ranking.{kind}").stat().st_size > 100
+
+
+def test_json_on_stdout_can_be_read(call, photos, query):
+    _, out, _ = call("attribute", query, "--train", photos, *FAST, "--json", "--top", 2)
+    data = json.loads(out)
+    assert data["queries"][0]["ranking"][0]["id"] == "2.png"
+    assert len(data["queries"][0]["ranking"]) == 2
+    assert data["settings"]["recipe"]["levels"][0]["t"] == 100
+
+
+def test_several_queries_and_a_folder_of_queries(call, photos, query):
+    _, several, _ = call("attribute", query, photos / "0.png", "--train", photos, *FAST, "--json", "--top", 1)
+    _, folder, _ = call("attribute", photos, "--train", photos, *FAST, "--json", "--top", 1)
+    assert len(json.loads(several)["queries"]) == 2
+    queries = json.loads(folder)["queries"]
+    assert [q["id"] for q in queries] == [q["ranking"][0]["id"] for q in queries]
+
+
+@pytest.mark.parametrize("method", ["nda", "pixel", "random"])
+def test_every_method_runs(call, photos, query, method):
+    code, out, _ = call("attribute", query, "--train", photos, "--size", 12, "--method", method, "--json")
+    assert code == 0
+    assert json.loads(out)["method"] == method
+
+
+def test_recipe_file_and_changes_to_it(call, photos, query, tmp_path):
+    call("recipe", "show", "--preset", "quick")
+    (tmp_path / "mine.toml").write_text(Recipe.preset("quick").to_toml().replace("k = 100", "k = 3"))
+    options = ("--recipe", tmp_path / "mine.toml", "--draws", 2, "--flips", "--seed", 9, "--size", 12, "--json")
+    _, out, _ = call("attribute", query, "--train", photos, *options)
+    recipe = json.loads(out)["settings"]["recipe"]
+    assert (recipe["k"], recipe["draws"], recipe["flips"], recipe["seed"]) == (3, 2, True, 9)
+
+
+def test_parts_are_kept_on_request(call, photos, query, tmp_path):
+    call("attribute", query, "--train", photos, *FAST, "--parts", "-o", tmp_path / "run")
+    assert Attribution.load(tmp_path / "run").parts.shape == (1, 1, 6)
+
+
+def test_without_a_size_pictures_come_to_32_and_to_the_preset_s_size(call, photos, query):
+    for options, side in ((["--method", "pixel"], 32), (["--preset", "quick"], 32)):
+        _, out, _ = call("attribute", query, "--train", photos, *options, "--json")
+        assert json.loads(out)["facts"]["train"]["shape"] == [3, side, side]
+
+
+def test_arrays_keep_their_size_and_keys_choose_among_them(call, tmp_path):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (5, 9, 9, 3), dtype=np.uint8)
+    np.savez(tmp_path / "data.npz", train=images, val=images[3:4])
+    data = tmp_path / "data.npz"
+    options = ("--train-key", "train", "--query-key", "val", "--preset", "quick", "--json")
+    code, out, _ = call("attribute", data, "--train", data, *options)
+    assert code == 0
+    assert json.loads(out)["facts"]["train"]["shape"] == [3, 9, 9]
+    assert json.loads(out)["queries"][0]["ranking"][0]["index"] == 3
+
+
+def test_limit_takes_the_first_images(call, photos, query):
+    _, out, _ = call("attribute", query, "--train", photos, *FAST, "--limit", 2, "--json")
+    assert json.loads(out)["facts"]["train"]["images"] == 2
+
+
+def test_verbose_says_how_and_quiet_says_nothing_more(call, photos, query, tmp_path):
+    _, _, err = call("attribute", query, "--train", photos, *FAST, "-v")
+    assert "quick" in err
+    assert "6 images" in err
+    _, _, err = call("attribute", query, "--train", photos, *FAST, "-q", "-o", tmp_path / "run")
+    assert err == ""
+
+
+# -- exit codes -------------------------------------------------------------------------------------------
+
+
+def break_some(photos: Path) -> dict[str, str]:
+    """Put one of every kind of broken image into a folder; returns part of the reason for each."""
+    good = (photos / "0.png").read_bytes()
+    (photos / "empty.jpg").write_bytes(b"")
+    (photos / "half.png").write_bytes(good[: len(good) // 2])
+    (photos / "text.gif").write_text("not an image")
+    (photos / "sub" / "zeros.webp").write_bytes(bytes(1000))
+    (photos / "directory.png").mkdir()
+    bomb = Image.new("1", (12_000, 12_000))
+    bomb.save(photos / "bomb.png")
+    os.mkfifo(photos / "pipe.jpg")
+    (photos / "loop").symlink_to(photos)
+    (photos / "notes.txt").write_text("no image, and not called one")
+    return {
+        "bomb.png": "12000 x 12000 pixels",
+        "empty.jpg": "empty file",
+        "half.png": "truncated",
+        "pipe.jpg": "not a regular file",
+        "sub/zeros.webp": "not an image",
+        "text.gif": "not an image",
+    }
+
+
+def test_broken_images_are_listed_and_the_good_ones_scored(call, photos, query, tmp_path):
+    expected = break_some(photos)
+    code, out, err = call("attribute", query, "--train", photos, *FAST, "-o", tmp_path / "run")
+    assert code == 3
+    assert "2.png" in out
+    assert f"{len(expected)} images could not be read" in err
+    assert "1 symbolic links were not followed" in err
+    with (tmp_path / "run" / "skipped.csv").open() as stream:
+        listed = {row["id"]: row["reason"] for row in csv.DictReader(stream)}
+    assert list(listed) == list(expected)
+    for name, reason in expected.items():
+        assert reason in listed[name]
+    assert len(Attribution.load(tmp_path / "run").train_ids) == 6
+
+
+def test_without_output_broken_images_are_listed_on_stderr(call, photos, query):
+    (photos / "empty.jpg").write_bytes(b"")
+    code, _, err = call("attribute", query, "--train", photos, *FAST)
+    assert code == 3
+    assert "empty.jpg: empty file" in err
+
+
+def test_an_unreadable_query_among_good_ones_is_listed(call, photos, query):
+    bad = photos.parent / "bad.png"
+    bad.write_bytes(b"")
+    code, out, err = call("attribute", query, bad, "--train", photos, *FAST)
+    assert code == 3
+    assert "bad.png: empty file" in err
+    assert "query.png" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["QUERY", "--train", "EMPTY"], "no readable image"),
+        (["BROKEN", "--train", "PHOTOS"], "no readable image"),
+        (["QUERY", "--train", "PHOTOS", "--size", "4", "--preset", "quick"], "larger than the 4 x 4 image"),
+        (["QUERY", "--train", "PHOTOS", "--memory", "lots"], "500MB"),
+        (["QUERY", "--train", "PHOTOS", "--recipe", "BROKEN"], "recipe"),
+    ],
+)
+def test_what_cannot_be_done_is_fatal_and_says_why(call, photos, query, tmp_path, arguments, says):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken.png").write_bytes(b"\xff\xfe")
+    places = {"QUERY": query, "PHOTOS": photos, "EMPTY": tmp_path / "empty", "BROKEN": tmp_path / "broken.png"}
+    code, out, err = call("attribute", *[places.get(a, a) for a in arguments])
+    assert code == 1
+    assert out == ""
+    assert says in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["attribute"],
+        ["attribute", "QUERY"],
+        ["attribute", "/nowhere.png", "--train", "PHOTOS"],
+        ["attribute", "QUERY", "--train", "/nowhere"],
+        ["attribute", "QUERY", "--train", "PHOTOS", "--top", "0"],
+        ["attribute", "QUERY", "--train", "PHOTOS", "--size", "big"],
+        ["attribute", "QUERY", "--train", "PHOTOS", "--preset", "imagenet"],
+        ["attribute", "QUERY", "--train", "PHOTOS", "--preset", "quick", "--recipe", "QUERY"],
+        ["attribute", "QUERY", "--train", "PHOTOS", "--method", "pixel", "--draws", "4"],
+        ["attribute", "QUERY", "--train", "PHOTOS", "--method", "pixel", "--seed", "4"],
+        ["recipe", "show"],
+        ["recipe", "show", "--preset", "cifar", "--size", "32"],
+        ["fly"],
+        ["--config", "/nowhere.toml", "demo"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_code_2(call, photos, query, arguments):
+    code, out, err = call(*[{"QUERY": query, "PHOTOS": photos}.get(a, a) for a in arguments])
+    assert code == 2
+    assert out == ""
+    assert err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
+def test_ctrl_c_is_code_130_and_leaves_nothing_half_written(tmp_path):
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "many.npy", rng.integers(0, 256, (4000, 32, 32, 3), dtype=np.uint8))
+    arguments = ["many.npy", "--train", "many.npy", "--preset", "cifar", "-o", "run", "-v"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from patchtrace.cli import main; main()", "attribute", *arguments],
+        cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert "4000 queries" in process.stderr.readline()  # reading is over, comparing begins
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in err
+    assert "Traceback" not in err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["many.npy"]
+
+
+def test_a_closed_pipe_is_no_error(photos, query):
+    code = "from patchtrace.cli import main; main()"
+    command = [sys.executable, "-c", code, "attribute", str(query), "--train", str(photos), *FAST, "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(timeout=60) == 0
+    process.stderr.close()
+
+
+# -- settings, help, the other verbs ----------------------------------------------------------------------
+
+
+def shown(call, *arguments):
+    return len(json.loads(call(*arguments)[1])["queries"][0]["ranking"])
+
+
+def test_settings_come_from_file_then_environment_then_flag(call, photos, query, tmp_path, monkeypatch):
+    config = tmp_path / "settings.toml"
+    config.write_text("[attribute]\ntop = 1\nsize = 12\npreset = 'quick'\n")
+    command = ("--config", config, "attribute", query, "--train", photos, "--json")
+    assert shown(call, *command) == 1
+    monkeypatch.setenv("PATCHTRACE_ATTRIBUTE_TOP", "2")
+    assert shown(call, *command) == 2
+    assert shown(call, *command, "--top", 3) == 3
+
+
+@pytest.mark.parametrize("text", ["[attribute]\ntopp = 1", "[fly]\ntop = 1", "attribute = 3", "= 3"])
+def test_a_wrong_settings_file_is_refused(call, tmp_path, text):
+    (tmp_path / "settings.toml").write_text(text)
+    code, _, err = call("--config", tmp_path / "settings.toml", "demo")
+    assert code == 2
+    assert "settings.toml" in err
+
+
+@pytest.mark.parametrize("verb", [[], ["attribute"], ["recipe"], ["demo"]], ids=str)
+def test_help_has_examples(call, verb):
+    code, out, _ = call(*verb, "--help")
+    assert code == 0
+    assert "Example" in out
+    assert "patchtrace " + " ".join(verb) in out
+
+
+def test_version(call):
+    assert call("--version")[1].strip() == f"patchtrace {patchtrace.__version__}"
+
+
+def test_recipe_show_prints_toml_that_reads_back(call):
+    assert Recipe.from_toml(call("recipe", "show", "--preset", "celeba")[1]) == Recipe.preset("celeba")
+    assert Recipe.from_toml(call("recipe", "show", "--size", "48x80")[1]) == Recipe.for_size(48, 80)
+
+
+def test_recipe_check_tells_a_sound_recipe_from_a_bad_one(call, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(Recipe.preset("cifar").to_toml())
+    code, out, _ = call("recipe", "check", path)
+    assert code == 0
+    assert "620,944" in out  # pairs at t = 100: (28^2 interior + 4 overhanging)^2
+    assert call("recipe", "check", path, "--size", 16)[0] == 1
+    path.write_text(path.read_text().replace("k = 100", "k = 0"))
+    code, _, err = call("recipe", "check", path)
+    assert code == 1
+    assert "at least 1" in err
+
+
+def test_the_demo_finds_the_cards_its_queries_are_made_of(call, tmp_path):
+    code, out, _ = call("demo", "-o", tmp_path / "demo")
+    assert code == 0
+    assert "sheet.png" in out
+    result = Attribution.load(tmp_path / "demo")
+    for query, hits in zip(result.query_ids, result.top(2), strict=True):
+        assert {hit.id.removeprefix("card-") for hit in hits} == set(query.split(" + "))
+
+
+def test_names_cannot_send_escape_sequences_to_the_terminal(capsys):
+    one = np.ones((1, 1), np.float32)
+    print_table(Attribution(one, one, ("\x1b[31mred",), ("a\nb",), "x"), 1)
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "a\\nb" in out
+
+
+def test_300_real_images_with_the_cifar_preset_stay_within_the_memory(cifar2, tmp_path):
+    for name, images in (("train", cifar2["train"][:300]), ("query", cifar2["val"][:1])):
+        folder = tmp_path / name
+        folder.mkdir()
+        opened = ImageSet.open(images)
+        for i in range(len(opened)):
+            opened.picture(i).save(folder / f"{i:03d}.png")
+    code = (
+        "import resource, sys; from patchtrace.cli import _run; code = _run(sys.argv[1:]);"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "attribute", "query", "--train", "train", "--preset", "cifar", "-o", "run"],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert len(done.stdout.splitlines()) == 12
+    assert int(done.stderr.splitlines()[-1]) < 1_500_000  # kilobytes
+    assert Attribution.load(tmp_path / "run").shares.sum() == pytest.approx(1, abs=0.02)
