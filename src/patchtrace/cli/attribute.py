@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -54,9 +55,7 @@ class Size(click.ParamType[Any]):
     "--format",
     "table",
     type=click.Choice(["csv", "json", "parquet"]),
-    default="csv",
-    show_default=True,
-    help="Of the ranking written to the output directory.",
+    help="Of the ranking in the output directory.  [default: csv]",
 )
 @click.option("--draws", type=click.IntRange(1), help="Noise samples to average; more give a steadier list.")
 @click.option("--flips/--no-flips", default=None, help="Also compare with mirrored training images.")
@@ -75,7 +74,11 @@ class Size(click.ParamType[Any]):
     show_default=True,
     help="Fill the frame and cut the rest, or show all of the picture on white.",
 )
-@click.option("--crop", type=click.IntRange(1), help="First cut a square of this side out of the middle.")
+@click.option(
+    "--crop",
+    type=click.IntRange(1),
+    help="First cut a square of this side out of the middle of each image of the collection.",
+)
 @click.option(
     "--exif",
     type=click.Choice(["apply", "ignore"]),
@@ -104,19 +107,23 @@ def attribute(**options: Any) -> int:
     """
     _check(options)
     quiet, output = options["quiet"], options["output"]
+    decoding = Decoding(grey=options["grey"], fit=options["fit"], crop=options["crop"], exif=options["exif"])
+    if output:
+        output.mkdir(parents=True, exist_ok=True)  # or a run of hours would end in an error
     with progress_bar("reading the collection", quiet) as progress:
         train = ImageSet.open(
             options["train"],
             size=options["size"] or _default_size(options),
             key=options["train_key"],
-            decoding=Decoding(grey=options["grey"], fit=options["fit"], crop=options["crop"], exif=options["exif"]),
+            decoding=decoding,
             follow_symlinks=options["follow_symlinks"],
             limit=options["limit"],
             progress=progress,
         )
     method = _method(options, train).fit(train)
     with progress_bar("reading the queries", quiet) as progress:
-        queries = train.open_like(list(options["query"]), key=options["query_key"], progress=progress)
+        paths, key = list(options["query"]), options["query_key"]
+        queries = train.open_like(paths, key=key, decoding=decoding, progress=progress)
     if not quiet:
         for remark in (*train.remarks, *queries.remarks):
             click.echo(remark, err=True)
@@ -128,7 +135,7 @@ def attribute(**options: Any) -> int:
             if isinstance(method, NDA)
             else method.attribute(queries, progress=progress)
         )
-    listed = _write(result, queries, train, output, options["table"]) if output else None
+    listed = _write(result, queries, train, output, options["table"] or "csv") if output else None
     if options["as_json"]:
         click.echo(json.dumps(result.to_json(options["top"]), indent=1))
     else:
@@ -151,6 +158,10 @@ def _check(options: dict[str, Any]) -> None:
     """An option that would not be used is an error, not silence."""
     if options["preset"] and options["recipe_file"]:
         raise click.UsageError("--preset and --recipe both say what to compare: use one of them")
+    if options["table"] and not options["output"]:
+        raise click.UsageError("--format says how the ranking is written to a directory: add -o DIR, or use --json")
+    if options["table"] == "parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise click.UsageError("Parquet needs pyarrow: install it with  pip install 'patchtrace[parquet]'")
     method = options["method"]
     users = {
         "preset": "nda",

@@ -110,9 +110,20 @@ class ImageSet:
             digest.update(self.pixels[start : start + 1024].tobytes())
         return digest.hexdigest()
 
-    def open_like(self, source: Any, key: str | None = None, progress: Progress | None = None) -> ImageSet:
-        """Open other pictures by the same rules, at the size of these: how queries are made ready."""
+    def open_like(
+        self,
+        source: Any,
+        *,
+        key: str | None = None,
+        decoding: Decoding | None = None,
+        progress: Progress | None = None,
+    ) -> ImageSet:
+        """Open other pictures at the size of these and by the same rules (or others): how queries are made ready.
+
+        Only the crop is left out: it belongs to the collection, and a generated picture has been through it.
+        """
         channels, height, width = self.shape
+        source = _alone(source)
         if isinstance(source, ImageSet):
             opened = source
         else:
@@ -120,7 +131,8 @@ class ImageSet:
                 raise PatchtraceError(
                     f"the set holds float arrays of shape {self.shape}: give queries as such arrays, not as files"
                 )
-            rules = replace(self.decoding or Decoding(), size=(height, width), grey=channels == 1)
+            rules = decoding or self.decoding or Decoding()
+            rules = replace(rules, size=(height, width), grey=channels == 1, crop=None)
             opened = ImageSet.open(source, key=key, decoding=rules, progress=progress)
         if opened.shape != self.shape:
             raise PatchtraceError(
@@ -170,6 +182,7 @@ class ImageSet:
             rules = replace(rules, size=(size, size) if isinstance(size, int) else size)
         if limit is not None and limit < 1:
             raise PatchtraceError(f"limit is {limit}: use a number of at least 1")
+        source = _alone(source)
         if isinstance(source, ImageSet):
             return source if limit is None else source.subset(range(min(limit, len(source))))
         if isinstance(source, str | os.PathLike):
@@ -177,7 +190,7 @@ class ImageSet:
             batches = arrays.cifar_files(path)
             if batches:
                 return _of_pixels(arrays.from_cifar(batches), rules, limit)
-            if path.suffix.lower() in (".npy", ".npz") and path.exists():
+            if path.suffix.lower() in sources.ARRAY_SUFFIXES and path.exists():
                 return _of_pixels(arrays.from_file(path, key, layout), rules, limit)
             if path.name == CELEBA_FOLDER and path.is_dir() and rules.crop is None:
                 rules = replace(rules, crop=CELEBA_CROP)
@@ -187,11 +200,6 @@ class ImageSet:
         elif isinstance(source, list | tuple) and source and all(isinstance(s, Image.Image) for s in source):
             entries = sources.Entries(((str(i), image) for i, image in enumerate(source)), len(source))
         elif isinstance(source, list | tuple) and source and all(isinstance(s, str | os.PathLike) for s in source):
-            if len(source) == 1:
-                return cls.open(
-                    source[0], layout=layout, key=key, decoding=rules, follow_symlinks=follow_symlinks,
-                    limit=limit, progress=progress,
-                )  # fmt: skip
             entries = sources.many([Path(s) for s in source], key, follow_symlinks, rules)
         elif type(source).__module__.partition(".")[0] == "datasets":
             entries = sources.hugging_face(source, key)
@@ -207,16 +215,19 @@ class ImageSet:
 
 def _of_pixels(pixels: arrays.Pixels, rules: Decoding, limit: int | None) -> ImageSet:
     pixels = pixels[:limit]
-    if rules.size is not None and rules.size != pixels.shape[2:]:
-        if pixels.dtype != np.uint8 or pixels.shape[1] not in (1, 3):
-            raise PatchtraceError(
-                f"arrays of shape {pixels.shape[1:]} are not resized to {rules.size}: "
-                "only u8 arrays of one or three channels are pictures; bring the others to size yourself"
-            )
-        rules = replace(rules, grey=pixels.shape[1] == 1)
-        pixels = np.stack([decode(ImageSet(pixels, ("",) * len(pixels)).picture(i), rules) for i in range(len(pixels))])
-        return ImageSet(pixels, _numbers(len(pixels)), decoding=rules)
-    return ImageSet(pixels, _numbers(len(pixels)))
+    given = ImageSet(pixels, _numbers(len(pixels)))
+    channels, height, width = given.shape
+    as_they_are = rules.size in (None, (height, width)) and rules.crop is None and (channels == 1 or not rules.grey)
+    if as_they_are:
+        return given
+    if pixels.dtype != np.uint8 or channels not in (1, 3):
+        raise PatchtraceError(
+            f"arrays of shape {given.shape} are not resized, cropped or made grey: "
+            "only u8 arrays of one or three channels are pictures; bring the others to size yourself"
+        )
+    rules = replace(rules, grey=rules.grey or channels == 1)
+    changed = np.stack([decode(given.picture(i), rules) for i in range(len(given))])
+    return replace(given, pixels=changed, decoding=rules)
 
 
 def _of_entries(entries: sources.Entries, rules: Decoding, limit: int | None, progress: Progress | None) -> ImageSet:
@@ -258,9 +269,15 @@ def _numbers(count: int) -> tuple[str, ...]:
     return tuple(str(i) for i in range(count))
 
 
+def _alone(source: Any) -> Any:
+    """The one path of a list of one, which may be an array file."""
+    one = isinstance(source, list | tuple) and len(source) == 1 and isinstance(source[0], str | os.PathLike)
+    return source[0] if one else source
+
+
 def has_own_size(source: Any) -> bool:
     """Whether the source is pixels of one size already, and not files of any size."""
     if isinstance(source, str | os.PathLike):
         path = Path(source)
-        return path.suffix.lower() in (".npy", ".npz") or arrays.cifar_files(path) is not None
+        return path.suffix.lower() in sources.ARRAY_SUFFIXES or arrays.cifar_files(path) is not None
     return isinstance(source, ImageSet) or (hasattr(source, "__array__") and not isinstance(source, Image.Image))

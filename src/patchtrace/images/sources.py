@@ -18,6 +18,7 @@ from patchtrace.images.decode import EXTENSIONS, Decoding, Unreadable
 #: An image waiting to be decoded, or the reason why there is none.
 Payload = Path | bytes | Image.Image | Unreadable
 
+ARRAY_SUFFIXES = (".npy", ".npz")
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 TABLE_SUFFIXES = (".parquet", ".arrow")
 #: Names that an image column usually has, in the order in which they are tried.
@@ -41,6 +42,8 @@ def entries_of(path: Path, key: str | None, follow_symlinks: bool, rules: Decodi
         return folder(path, follow_symlinks)
     if not path.exists():
         raise PatchtraceError(f"there is nothing at {str(path)!r}: give a folder, an image or a data file")
+    if name.endswith(ARRAY_SUFFIXES):
+        raise PatchtraceError(f"{path.name} is an array file: give it alone, not in a list")
     if name.endswith(TAR_SUFFIXES):
         return tar(path, rules)
     if name.endswith(TABLE_SUFFIXES):
