@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickletools
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,8 @@ def from_array(array: NDArray[np.generic], layout: str | None) -> Pixels:
     if array.dtype == np.uint8:
         return array.view(np.uint8)
     if np.issubdtype(array.dtype, np.floating):
-        values: NDArray[np.float32] = array.astype(np.float32)
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+            values: NDArray[np.float32] = array.astype(np.float32)
         if not np.isfinite(values).all():
             raise PatchtraceError("the array holds values that are not finite: images are finite, in [-1, 1]")
         return values
@@ -70,35 +72,44 @@ def _guess_layout(array: NDArray[np.generic]) -> str:
 def from_file(path: Path, key: str | None, layout: str | None) -> Pixels:
     """A .npy file (mapped, not read) or one array of a .npz file. Pickled arrays are refused."""
     try:
-        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return from_array(loaded, layout)
-        with loaded as archive:
-            names = list(archive.files)
-            chosen = key or (names[0] if len(names) == 1 else None)
-            if chosen not in names:
-                asked = f"{path.name} has no array {key!r}" if key else f"which array of {path.name} holds the images?"
-                raise PatchtraceError(f"{asked} Choose with key= one of {', '.join(names)}")
-            return from_array(archive[chosen], layout)
+        with path.open("rb") as stream:
+            if stream.read(2) == b"PK":  # a .npz is a zip file
+                array = _of_archive(stream, path.name, key)
+            else:
+                array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            raise PatchtraceError(f"{path.name} does not hold an array")
+        return from_array(array, layout)
     except PatchtraceError:
         raise
-    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
-        raise PatchtraceError(f"cannot read {path.name} as a NumPy file: {error}") from error
+    except Exception as error:  # a damaged file can raise nearly anything inside a reader
+        raise PatchtraceError(f"cannot read {path.name} as a NumPy file: {error or type(error).__name__}") from error
+
+
+def _of_archive(stream: BinaryIO, where: str, key: str | None) -> object:
+    stream.seek(0)
+    with np.load(stream, allow_pickle=False) as archive:
+        names = list(archive.files)
+        chosen = key or (names[0] if len(names) == 1 else None)
+        if chosen not in names:
+            asked = f"{where} has no array {key!r}." if key else f"which array of {where} holds the images?"
+            raise PatchtraceError(f"{asked} Choose with key= one of {', '.join(names)}")
+        return archive[chosen]
 
 
 def cifar_files(path: Path) -> list[Path] | None:
     """The batch files of CIFAR-10, if that is what lies here: its folder (training batches), or one batch."""
-    if path.is_dir():
+    if os.path.isdir(path):  # os.path says no where pathlib would raise for want of permission
         for suffix in ("", ".bin"):
             batches = [path / f"{name}{suffix}" for name in CIFAR_BATCHES]
-            if batches[0].is_file():
-                missing = [batch.name for batch in batches if not batch.is_file()]
+            missing = [batch.name for batch in batches if not os.path.isfile(batch)]
+            if len(missing) < len(batches):
                 if missing:
                     raise PatchtraceError(f"{path.name} looks like CIFAR-10 but lacks {', '.join(missing)}")
                 return batches
         return None
     known = {f"{name}{suffix}" for name in (*CIFAR_BATCHES, "test_batch") for suffix in ("", ".bin")}
-    return [path] if path.name in known and path.is_file() else None
+    return [path] if path.name in known and os.path.isfile(path) else None
 
 
 def from_cifar(batches: list[Path]) -> Pixels:
@@ -107,7 +118,10 @@ def from_cifar(batches: list[Path]) -> Pixels:
 
 
 def _cifar_batch(path: Path) -> NDArray[np.uint8]:
-    raw = path.read_bytes()
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise PatchtraceError(f"cannot read {path.name}: {error.strerror}") from error
     if path.suffix == ".bin":
         if not raw or len(raw) % (_CIFAR_IMAGE + 1):
             raise PatchtraceError(f"{path.name} is cut short: a CIFAR-10 record has {_CIFAR_IMAGE + 1} bytes")

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from patchtrace.errors import PatchtraceError
 
@@ -23,6 +23,9 @@ from patchtrace.errors import PatchtraceError
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 #: What a file in a folder or an archive must be called to be looked at.
 EXTENSIONS = frozenset((".jpg", ".jpeg", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif"))
+
+#: Beyond this many pixels Pillow refuses a file by itself.
+PILLOW_LIMIT = 178_956_970
 
 Exif = Literal["apply", "ignore"]
 Fit = Literal["cover", "pad"]
@@ -50,7 +53,7 @@ class Decoding:
     exif : {"apply", "ignore"}
         Whether a camera's rotation mark turns the picture.
     max_pixels : int
-        A file that claims more pixels is not decoded.
+        A file that claims more pixels is not decoded. Pillow's own limit, twice the default, stands above it.
     max_bytes : int
         A file that is larger is not read.
 
@@ -63,7 +66,7 @@ class Decoding:
     fit: Fit = "cover"
     crop: int | None = None
     exif: Exif = "apply"
-    max_pixels: int = 89_478_485
+    max_pixels: int = PILLOW_LIMIT // 2
     max_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:
@@ -79,6 +82,8 @@ class Decoding:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise PatchtraceError(f"{name} is {value!r}: use a number of at least 1")
+        if self.max_pixels > PILLOW_LIMIT:
+            raise PatchtraceError(f"max_pixels is {self.max_pixels}: use at most {PILLOW_LIMIT}")
 
     def record(self) -> dict[str, Any]:
         """Plain data for a saved result, with the rules that are not a choice."""
@@ -138,6 +143,8 @@ def _decode(stream: Any, rules: Decoding) -> NDArray[np.uint8]:
 def _pixels(image: Image.Image, rules: Decoding) -> NDArray[np.uint8]:
     if image.width * image.height > rules.max_pixels:
         raise Unreadable(f"{image.width} x {image.height} pixels, more than the limit of {rules.max_pixels}")
+    if rules.exif == "ignore":
+        image.getexif().pop(ExifTags.Base.Orientation, None)  # Pillow turns a TIFF by itself while it loads
     image.load()  # only now is the file read to its end: a truncated one fails here and not before
     picture = _eight_bit(_upright(image) if rules.exif == "apply" else image)
     picture = _resize(_on_white(picture).convert("L" if rules.grey else "RGB"), rules)
@@ -160,7 +167,11 @@ def _eight_bit(image: Image.Image) -> Image.Image:
         deep = np.asarray(image).astype(np.int64)
         if deep.min() < 0 or deep.max() > 65535:
             raise Unreadable("more than 16 bits a pixel, whose range is not known")
-        return Image.fromarray(((deep * 255 + 32767) // 65535).astype(np.uint8))
+        grey = Image.fromarray(((deep * 255 + 32767) // 65535).astype(np.uint8))
+        clear = image.info.get("transparency")
+        if not isinstance(clear, int):
+            return grey
+        return Image.merge("LA", (grey, Image.fromarray(np.where(deep == clear, 0, 255).astype(np.uint8))))
     return image
 
 
@@ -182,4 +193,10 @@ def _resize(image: Image.Image, rules: Decoding) -> Image.Image:
         return image
     if rules.fit == "cover":
         return ImageOps.fit(image, rules.size[::-1], method=Image.Resampling.BICUBIC)
-    return ImageOps.pad(image, rules.size[::-1], method=Image.Resampling.BICUBIC, color="white")
+    height, width = rules.size
+    scale = min(width / image.width, height / image.height)
+    # at least one pixel wide: ImageOps.pad would lose a thin line altogether
+    size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+    framed = Image.new(image.mode, (width, height), "white")
+    framed.paste(image.resize(size, Image.Resampling.BICUBIC), ((width - size[0]) // 2, (height - size[1]) // 2))
+    return framed

@@ -190,9 +190,9 @@ class ImageSet:
             batches = arrays.cifar_files(path)
             if batches:
                 return _of_pixels(arrays.from_cifar(batches), rules, limit)
-            if path.suffix.lower() in sources.ARRAY_SUFFIXES and path.exists():
+            if path.suffix.lower() in sources.ARRAY_SUFFIXES and os.path.exists(path):
                 return _of_pixels(arrays.from_file(path, key, layout), rules, limit)
-            if path.name == CELEBA_FOLDER and path.is_dir() and rules.crop is None:
+            if path.name == CELEBA_FOLDER and os.path.isdir(path) and rules.crop is None:
                 rules = replace(rules, crop=CELEBA_CROP)
             entries = sources.entries_of(path, key, follow_symlinks, rules)
         elif isinstance(source, Image.Image):
@@ -226,7 +226,10 @@ def _of_pixels(pixels: arrays.Pixels, rules: Decoding, limit: int | None) -> Ima
             "only u8 arrays of one or three channels are pictures; bring the others to size yourself"
         )
     rules = replace(rules, grey=rules.grey or channels == 1)
-    changed = np.stack([decode(given.picture(i), rules) for i in range(len(given))])
+    try:
+        changed = np.stack([decode(given.picture(i), rules) for i in range(len(given))])
+    except Unreadable as reason:
+        raise PatchtraceError(f"the array cannot be brought to size: its images have {reason}") from reason
     return replace(given, pixels=changed, decoding=rules)
 
 

@@ -38,10 +38,10 @@ class Entries:
 def entries_of(path: Path, key: str | None, follow_symlinks: bool, rules: Decoding) -> Entries:
     """The entries of whatever lies at ``path``."""
     name = path.name.lower()
-    if path.is_dir():
+    if os.path.isdir(path):
         return folder(path, follow_symlinks)
-    if not path.exists():
-        raise PatchtraceError(f"there is nothing at {str(path)!r}: give a folder, an image or a data file")
+    if not os.path.exists(path):  # or it may not be looked at
+        raise PatchtraceError(f"nothing can be read at {str(path)!r}: give a folder, an image or a data file")
     if name.endswith(ARRAY_SUFFIXES):
         raise PatchtraceError(f"{path.name} is an array file: give it alone, not in a list")
     if name.endswith(TAR_SUFFIXES):
@@ -62,7 +62,7 @@ def many(paths: Sequence[Path], key: str | None, follow_symlinks: bool, rules: D
 
     def renamed(path: Path, parent: str, part: Entries) -> Iterator[tuple[str, Payload]]:
         prefix = Path(os.path.relpath(parent, common) if common else parent)
-        if path.is_dir() or path.name.lower().endswith(TAR_SUFFIXES + TABLE_SUFFIXES):
+        if os.path.isdir(path) or path.name.lower().endswith(TAR_SUFFIXES + TABLE_SUFFIXES):
             prefix = prefix / path.name
         return ((shown((prefix / entry).as_posix()), payload) for entry, payload in part.stream)
 
@@ -83,7 +83,7 @@ def folder(root: Path, follow_symlinks: bool = False) -> Entries:
     seen: set[tuple[int, int]] = set()
     waiting = [root]
     while waiting:
-        directory = waiting.pop()
+        directory = waiting.pop(0)
         relative = directory.relative_to(root)
         try:
             info = directory.stat()
@@ -91,7 +91,7 @@ def folder(root: Path, follow_symlinks: bool = False) -> Entries:
                 continue
             seen.add((info.st_dev, info.st_ino))
             with os.scandir(directory) as scan:
-                children = list(scan)
+                children = sorted(scan, key=lambda child: child.name)
         except OSError as error:
             found.append((shown(relative.as_posix()) + "/", Unreadable(error.strerror or str(error))))
             continue
@@ -127,6 +127,11 @@ def tar(path: Path, rules: Decoding) -> Entries:
                     content = archive.extractfile(member)
                     assert content is not None
                     yield name, content.read()
+                # an archive ends with two empty blocks, of which one has been read; tarfile does not mind if they are
+                # missing, or if what it took for the end is a damaged header
+                assert archive.fileobj is not None
+                if archive.fileobj.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+                    raise tarfile.ReadError("its end is missing")
         except (tarfile.TarError, EOFError, OSError) as error:
             yield shown(path.name), Unreadable(f"the archive is damaged or cut short: {error}")
 
@@ -192,7 +197,7 @@ def hugging_face(dataset: Any, column: str | None) -> Entries:
             f"which column holds the images? key={column!r}, but the image columns are {images} "
             f"of {list(dataset.features)}"
         )
-    raw = dataset.select_columns([chosen]).cast_column(chosen, datasets.Image(decode=False))
+    raw = dataset.with_format(None).select_columns([chosen]).cast_column(chosen, datasets.Image(decode=False))
     rows = ((str(number), _payload(row[chosen], paths=True)) for number, row in enumerate(raw))
     return Entries(rows, len(dataset) if hasattr(dataset, "__len__") else None)
 
@@ -203,7 +208,7 @@ def _image_column(schema: Any, column: str | None, where: str) -> str:
     usual = [name for name in IMAGE_COLUMNS if name in names]
     chosen = column or (usual[0] if usual else None)
     if chosen not in names:
-        asked = f"{where} has no column {column!r}" if column else f"which column of {where} holds the images?"
+        asked = f"{where} has no column {column!r}." if column else f"which column of {where} holds the images?"
         raise PatchtraceError(f"{asked} Choose with key= one of {', '.join(names)}")
     return str(chosen)
 
