@@ -70,7 +70,7 @@ def _guess_layout(array: NDArray[np.generic]) -> str:
 
 
 def from_file(path: Path, key: str | None, layout: str | None) -> Pixels:
-    """A .npy file (mapped, not read) or one array of a .npz file. Pickled arrays are refused."""
+    """A .npy file (u8 stays mapped and is not read) or one array of a .npz file. Pickled arrays are refused."""
     try:
         with path.open("rb") as stream:
             if stream.read(2) == b"PK":  # a .npz is a zip file
@@ -140,7 +140,7 @@ def _cifar_batch(path: Path) -> NDArray[np.uint8]:
 
 def _byte_strings(pickled: bytes) -> Iterator[bytes]:
     for _, argument, _ in pickletools.genops(pickled):
-        if isinstance(argument, bytes):
-            yield argument
+        if isinstance(argument, bytes | bytearray):
+            yield bytes(argument)
         elif isinstance(argument, str) and len(argument) >= _CIFAR_IMAGE:
             yield argument.encode("latin-1")  # how Python 2 strings, and bytes in protocol 2, are listed

@@ -117,8 +117,10 @@ def decode(source: Path | bytes | Image.Image, rules: Decoding) -> NDArray[np.ui
         raise
     except UnidentifiedImageError as error:
         raise Unreadable(f"not an image of a known format ({', '.join(FORMATS)})") from error
-    except (Image.DecompressionBombError, MemoryError) as error:
+    except Image.DecompressionBombError as error:
         raise Unreadable(f"more than {rules.max_pixels} pixels") from error
+    except MemoryError as error:
+        raise Unreadable("too large for the memory of this machine") from error
     except OSError as error:
         raise Unreadable(error.strerror or str(error) or type(error).__name__) from error
     except Exception as error:  # a damaged file can raise nearly anything inside a decoder
@@ -137,14 +139,14 @@ def _decode(stream: Any, rules: Decoding) -> NDArray[np.uint8]:
         # Pillow warns of odd metadata and of large pictures; the pixels decide here, and the limit is our own
         warnings.simplefilter("ignore")
         with Image.open(stream, formats=FORMATS) as image:
+            if rules.exif == "ignore" and image.format == "TIFF":  # Pillow turns it by itself while it loads
+                image.getexif().pop(ExifTags.Base.Orientation, None)
             return _pixels(image, rules)
 
 
 def _pixels(image: Image.Image, rules: Decoding) -> NDArray[np.uint8]:
     if image.width * image.height > rules.max_pixels:
         raise Unreadable(f"{image.width} x {image.height} pixels, more than the limit of {rules.max_pixels}")
-    if rules.exif == "ignore":
-        image.getexif().pop(ExifTags.Base.Orientation, None)  # Pillow turns a TIFF by itself while it loads
     image.load()  # only now is the file read to its end: a truncated one fails here and not before
     picture = _eight_bit(_upright(image) if rules.exif == "apply" else image)
     picture = _resize(_on_white(picture).convert("L" if rules.grey else "RGB"), rules)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -98,9 +99,10 @@ class ImageSet:
             return Image.fromarray(np.ascontiguousarray(pixels[0]))
         return Image.fromarray(np.ascontiguousarray(pixels[:3].transpose(1, 2, 0)))
 
-    def subset(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> ImageSet:
-        """The images at these places, in this order, with the ids they have here."""
-        chosen = np.asarray(indices, dtype=np.intp)
+    def subset(self, indices: Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]) -> ImageSet:
+        """The images at these places, in this order, with the ids they have here; or those that a mask says."""
+        places = np.asarray(indices)
+        chosen = np.arange(len(self))[places if places.dtype == np.bool_ else places.astype(np.intp)]
         return replace(self, pixels=self.pixels[chosen], ids=tuple(self.ids[i] for i in chosen))
 
     def fingerprint(self) -> str:
@@ -179,18 +181,22 @@ class ImageSet:
         """
         rules = decoding or Decoding()
         if size is not None:
-            rules = replace(rules, size=(size, size) if isinstance(size, int) else size)
+            rules = replace(rules, size=_height_and_width(size))
         if limit is not None and limit < 1:
             raise PatchtraceError(f"limit is {limit}: use a number of at least 1")
         source = _alone(source)
         if isinstance(source, ImageSet):
+            if size is not None and rules.size != source.shape[1:]:
+                raise PatchtraceError(
+                    f"the set is open already, at {source.shape[1:]}: open its source with size={size}"
+                )
             return source if limit is None else source.subset(range(min(limit, len(source))))
         if isinstance(source, str | os.PathLike):
             path = Path(source)
             batches = arrays.cifar_files(path)
             if batches:
                 return _of_pixels(arrays.from_cifar(batches), rules, limit)
-            if path.suffix.lower() in sources.ARRAY_SUFFIXES and os.path.exists(path):
+            if path.suffix.lower() in sources.ARRAY_SUFFIXES and os.path.isfile(path):
                 return _of_pixels(arrays.from_file(path, key, layout), rules, limit)
             if path.name == CELEBA_FOLDER and os.path.isdir(path) and rules.crop is None:
                 rules = replace(rules, crop=CELEBA_CROP)
@@ -270,6 +276,15 @@ def _numbers(count: int) -> tuple[str, ...]:
     if count == 0:
         raise PatchtraceError("the array holds no image")
     return tuple(str(i) for i in range(count))
+
+
+def _height_and_width(size: object) -> tuple[int, int]:
+    both = (size, size) if not isinstance(size, list | tuple) else tuple(size)
+    try:
+        height, width = (operator.index(side) for side in both)
+    except (TypeError, ValueError):
+        raise PatchtraceError(f"size is {size!r}: use a side such as 32, or (height, width)") from None
+    return height, width
 
 
 def _alone(source: Any) -> Any:

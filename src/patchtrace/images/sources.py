@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import tarfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -42,6 +44,8 @@ def entries_of(path: Path, key: str | None, follow_symlinks: bool, rules: Decodi
         return folder(path, follow_symlinks)
     if not os.path.exists(path):  # or it may not be looked at
         raise PatchtraceError(f"nothing can be read at {str(path)!r}: give a folder, an image or a data file")
+    if not os.path.isfile(path):  # a pipe would keep us waiting for ever
+        raise PatchtraceError(f"{str(path)!r} is not a regular file")
     if name.endswith(ARRAY_SUFFIXES):
         raise PatchtraceError(f"{path.name} is an array file: give it alone, not in a list")
     if name.endswith(TAR_SUFFIXES):
@@ -112,7 +116,7 @@ def tar(path: Path, rules: Decoding) -> Entries:
 
     def members() -> Iterator[tuple[str, Payload]]:
         try:
-            with tarfile.open(path, mode="r|*") as archive:
+            with tarfile.open(path, mode="r:*") as archive:
                 for member in archive:
                     archive.members = []  # type: ignore[attr-defined]  # or it would remember every header
                     if os.path.splitext(member.name)[1].lower() not in EXTENSIONS or not member.isreg():
@@ -132,7 +136,7 @@ def tar(path: Path, rules: Decoding) -> Entries:
                 assert archive.fileobj is not None
                 if archive.fileobj.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
                     raise tarfile.ReadError("its end is missing")
-        except (tarfile.TarError, EOFError, OSError) as error:
+        except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
             yield shown(path.name), Unreadable(f"the archive is damaged or cut short: {error}")
 
     return Entries(members())
