@@ -48,11 +48,6 @@ class Scale:
             )
         _positive("weight", self.weight)
 
-    @property
-    def taps(self) -> int:
-        """How many pooled pixels a patch has along a side."""
-        return self.patch // self.pool
-
 
 @dataclass(frozen=True)
 class Level:

@@ -8,16 +8,14 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from patchtrace.engines import Comparison
+from patchtrace.engines import Comparison, NoisyQuery
 
 SMALL = st.integers(1, 11)
 LARGE = st.integers(16, 20)
 
 
 class Case(NamedTuple):
-    versions: NDArray[np.float32]
-    signal: float
-    variance: float
+    query: NoisyQuery
     block: NDArray[np.float32]
     comparison: Comparison
 
@@ -40,10 +38,11 @@ def cases(
     )
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     shape = (draw(st.integers(1, 5)), height, width)
-    abar = draw(st.floats(0.0, 0.9995))
+    abar = np.array(draw(st.lists(st.floats(0.0, 0.9995), min_size=1, max_size=2)))
     block = rng.integers(0, 256, (draw(st.integers(1, most_images)), *shape)) / 127.5 - 1
-    noise = rng.standard_normal((draw(st.integers(1, 2)), *shape))
+    noise = rng.standard_normal((len(abar), *shape))
     # half of the queries come from the block, so that some weights are large and some vanish
     clean = block[0] if draw(st.booleans()) else rng.uniform(-1, 1, shape)
-    versions = np.sqrt(abar) * clean + np.sqrt(1 - abar) * noise
-    return Case(versions.astype(np.float32), float(np.sqrt(abar)), 1 - abar, block.astype(np.float32), comparison)
+    signal, sigma = (np.sqrt(x)[:, None, None, None] for x in (abar, 1 - abar))
+    query = NoisyQuery((signal * clean + sigma * noise).astype(np.float32), np.sqrt(abar), 1 - abar)
+    return Case(query, block.astype(np.float32), comparison)

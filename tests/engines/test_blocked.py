@@ -10,12 +10,16 @@ from engines.strategies import LARGE, SMALL, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from patchtrace.engines import Comparison, blocked
+from patchtrace.engines import Comparison, NoisyQuery, blocked
 from patchtrace.engines.blocked import BlockedEngine
 from patchtrace.engines.reference import ReferenceEngine
 from patchtrace.recipe import Recipe
 
 ROOMY = 1 << 30
+
+
+def pixels(images, count):
+    return (images[:count].transpose(0, 3, 1, 2) / np.float32(127.5) - 1).astype(np.float32)
 
 
 def assert_same(case, memory=ROOMY):
@@ -54,14 +58,11 @@ def test_equals_the_oracle_on_small_and_large_pictures(precisions):
 @pytest.mark.parametrize("level", Recipe.preset("cifar").levels, ids=lambda level: f"t{level.t}")
 def test_equals_the_oracle_on_real_images_at_every_preset_level(level, cifar2):
     recipe = Recipe.preset("cifar")
-    signal, sigma = recipe.noise_at(level.t)
-    block, query = (
-        (cifar2[name][:count].transpose(0, 3, 1, 2) / np.float32(127.5) - 1).astype(np.float32)
-        for name, count in (("train", 3), ("val", 1))
-    )
-    versions = (signal * query + sigma * np.random.default_rng(level.t).standard_normal(query.shape)).astype(np.float32)
+    block, clean = (pixels(cifar2[name], count) for name, count in (("train", 3), ("val", 1)))
+    noise = np.random.default_rng(level.t).standard_normal(clean.shape)
+    query = NoisyQuery.of(clean[0], noise, *recipe.noise_at(level.t))
     for scale in level.scales:
-        assert_same((versions, signal, sigma**2, block, Comparison.of(scale, recipe)))
+        assert_same((query, block, Comparison.of(scale, recipe)))
 
 
 @pytest.mark.parametrize("border", ["match", "zero", "valid"])
@@ -71,17 +72,16 @@ def test_equals_the_oracle_on_constant_images_with_a_patch_as_large_as_they_are(
     rng = np.random.default_rng(0)
     block = np.full((3, 3, 12, 12), value, np.float32)
     block[2] += rng.normal(0, 1e-3, block[2].shape).astype(np.float32)
-    query = (0.9 * block[:1] + rng.standard_normal(block[:1].shape) * 0.4).astype(np.float32)
-    assert_same((query, 0.9, 0.19, block, Comparison(12, pool, "orthonormal", border, 10**9)))
+    query = NoisyQuery.of(block[0], rng.standard_normal(block[:1].shape), 0.9, np.sqrt(0.19))
+    assert_same((query, block, Comparison(12, pool, "orthonormal", border, 10**9)))
 
 
 @pytest.mark.parametrize("variance", [1e-4, 1e-3, 1e-2])
 def test_low_noise_is_computed_in_float64_and_stays_exact(variance):
     rng = np.random.default_rng(1)
     block = rng.uniform(-1, 1, (4, 3, 20, 20)).astype(np.float32)
-    signal = np.sqrt(1 - variance)
-    query = (signal * block[:1] + np.sqrt(variance) * rng.standard_normal(block[:1].shape)).astype(np.float32)
-    assert_same((query, signal, variance, block, Comparison(5, 1, "orthonormal", "match", 20)))
+    query = NoisyQuery.of(block[0], rng.standard_normal(block[:1].shape), np.sqrt(1 - variance), np.sqrt(variance))
+    assert_same((query, block, Comparison(5, 1, "orthonormal", "match", 20)))
 
 
 def test_float32_would_not_do_at_low_noise(monkeypatch):
@@ -94,13 +94,12 @@ def test_float32_would_not_do_at_low_noise(monkeypatch):
 def test_presets_on_pictures_stay_in_float32(precisions, cifar2):
     """Or the engine would be half as fast as it can be: float64 is for the odd case."""
     recipe = Recipe.preset("cifar")
-    block = (cifar2["train"][:20].transpose(0, 3, 1, 2) / 127.5 - 1).astype(np.float32)
+    block = pixels(cifar2["train"], 20)
     for level in recipe.levels:
-        signal, sigma = recipe.noise_at(level.t)
         noise = np.random.default_rng(0).standard_normal(block[:1].shape)
-        versions = (signal * block[:1] + sigma * noise).astype(np.float32)
+        query = NoisyQuery.of(block[0], noise, *recipe.noise_at(level.t))
         for scale in level.scales:
-            BlockedEngine().compare(versions, signal, sigma**2, block, Comparison.of(scale, recipe), ROOMY)
+            BlockedEngine().compare(query, block, Comparison.of(scale, recipe), ROOMY)
     assert set(precisions) == {np.float32}
 
 
@@ -109,11 +108,11 @@ def test_working_memory_stays_within_the_budget(patch):
     budget = 12_000_000
     rng = np.random.default_rng(0)
     block = rng.uniform(-1, 1, (60, 3, 32, 32)).astype(np.float32)
-    query = rng.standard_normal((1, 3, 32, 32)).astype(np.float32)
+    query = NoisyQuery.of(block[0], rng.standard_normal(block[:1].shape), 0.9, np.sqrt(0.19))
     answer = 1024 * len(block) * 4 * 8  # two float64 tables and their temporaries, as fold.block_size counts them
     tracemalloc.start()
     try:
-        BlockedEngine().compare(query, 0.9, 0.19, block, Comparison(patch, 1, "orthonormal", "match", 100), budget)
+        BlockedEngine().compare(query, block, Comparison(patch, 1, "orthonormal", "match", 100), budget)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

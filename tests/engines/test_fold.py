@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
-from patchtrace.engines import Comparison, fold, get_engine, image_masses
+from patchtrace.engines import Comparison, NoisyQuery, fold, get_engine, image_masses
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 
@@ -25,9 +25,7 @@ def as_set(block):
 def masses(case, block=None, flips=False, memory=ROOMY, engine="reference", progress=None):
     return image_masses(
         get_engine(engine),
-        case.versions,
-        case.signal,
-        case.variance,
+        case.query,
         as_set(case.block if block is None else block),
         case.comparison,
         flips=flips,
@@ -53,9 +51,10 @@ def test_a_budget_of_nothing_does_use_the_file(monkeypatch):
     monkeypatch.setattr(fold, "_Waiting", Recording)
     rng = np.random.default_rng(0)
     block = rng.uniform(-1, 1, (4, 1, 5, 5)).astype(np.float32)
+    query = NoisyQuery.of(block[0], rng.standard_normal((1, 1, 5, 5)), 0.9, 0.4)
     for memory in (0, ROOMY):
         image_masses(
-            get_engine("blocked"), block[:1], 0.9, 0.19, as_set(block), Comparison(3, 1, "mean", "zero", 5),
+            get_engine("blocked"), query, as_set(block), Comparison(3, 1, "mean", "zero", 5),
             flips=False, memory=memory,
         )  # fmt: skip
     assert written == [4 * 25 * 4, 0]

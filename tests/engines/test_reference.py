@@ -11,7 +11,7 @@ from engines.strategies import Case, cases
 from hypothesis import given
 from scipy.special import logsumexp
 
-from patchtrace.engines import Comparison
+from patchtrace.engines import Comparison, NoisyQuery
 from patchtrace.engines.reference import ReferenceEngine
 
 
@@ -68,7 +68,9 @@ def test_equals_the_formula_written_out(border, patch, pool, pooling):
     query_patches = all_patches_by_loops(query, comparison, constant)
     image_patches = [all_patches_by_loops(signal * image.astype(float), comparison, constant) for image in block]
 
-    result = ReferenceEngine().compare(query[None], signal, variance, block, comparison, 1 << 30)
+    result = ReferenceEngine().compare(
+        NoisyQuery(query[None], np.array([signal]), np.array([variance])), block, comparison, 1 << 30
+    )
 
     assert result.log_share.shape == (1, len(query_patches), 2)
     for place, query_patch in enumerate(query_patches):

@@ -1,7 +1,7 @@
 """How the patch softmax is computed: several engines, one contract, the same numbers."""
 
 from patchtrace.engines.blocked import BlockedEngine
-from patchtrace.engines.contract import BlockResult, Comparison, Engine
+from patchtrace.engines.contract import BlockResult, Comparison, Engine, NoisyQuery
 from patchtrace.engines.fold import image_masses
 from patchtrace.engines.reference import ReferenceEngine
 from patchtrace.errors import PatchtraceError
@@ -18,4 +18,4 @@ def get_engine(name: str) -> Engine:
     return ENGINES[name]()
 
 
-__all__ = ["ENGINES", "BlockResult", "Comparison", "Engine", "get_engine", "image_masses"]
+__all__ = ["ENGINES", "BlockResult", "Comparison", "Engine", "NoisyQuery", "get_engine", "image_masses"]

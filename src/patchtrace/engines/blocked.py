@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from patchtrace.engines.contract import Axis, BlockResult, Comparison, Floats
+from patchtrace.engines.contract import Axis, BlockResult, Comparison, Floats, NoisyQuery
 
 #: The tables of a chunk of images should stay in the processor's cache; more images at once are slower, not faster.
 CACHE_BYTES = 8 << 20
@@ -31,16 +31,10 @@ class BlockedEngine:
     name = "blocked"
 
     def compare(
-        self,
-        versions: NDArray[np.float32],
-        signal: float,
-        variance: float,
-        block: NDArray[np.float32],
-        comparison: Comparison,
-        memory: int,
+        self, query: NoisyQuery, block: NDArray[np.float32], comparison: Comparison, memory: int
     ) -> BlockResult:
         """See :class:`patchtrace.engines.contract.Engine`."""
-        answers = [_compare(noisy, signal, variance, block, comparison, memory) for noisy in versions]
+        answers = [_compare(*version, block, comparison, memory) for version in query]
         return BlockResult(np.stack([a[0] for a in answers]), np.stack([a[1] for a in answers]))
 
 
@@ -75,7 +69,7 @@ def _compare(
 
     totals = np.empty((rows.positions, columns.positions, len(block)))
     masses = np.empty_like(totals)
-    for images in _chunks(len(block), query_rows, rows, columns, memory):
+    for images in _chunks(len(block), query_rows, rows, memory):
         train = _prepared(block[images], colour, comparison)
         norms = (train**2).sum(axis=1, keepdims=True) * (-(signal**2) / (2 * variance))
         # in two parts: where pixels repeat, as in a plain sky, the rounding of one part would add up over the patch
@@ -197,7 +191,7 @@ def _patch_sums(images: NDArray[np.float64], rows: Axis, columns: Axis, comparis
 
 
 def _log_masses(logits: Floats, k: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Log of the sum of exp, over all and over the k largest of the last axis. Overwrites a copy, if it is one."""
+    """Log of the sum of exp, over all and over the k largest of the last axis."""
     peak = logits.max(axis=-1)
     weights = np.exp(logits - peak[..., None])
     total = weights.sum(axis=-1, dtype=np.float64)
@@ -210,13 +204,12 @@ def _log_masses(logits: Floats, k: int) -> tuple[NDArray[np.float64], NDArray[np
     return peak + np.log(total), peak + np.log(top)
 
 
-def _chunks(count: int, query_rows: Floats, rows: Axis, columns: Axis, memory: int) -> Iterator[slice]:
+def _chunks(count: int, query_rows: Floats, rows: Axis, memory: int) -> Iterator[slice]:
     """Slices of the block, so small that the tables of one stay within the memory and near the cache."""
     _, width, depth = query_rows.shape
-    tables = 4 * width * len(rows.interior) * width
-    stacks = 6 * rows.positions * depth * width
-    size = max(
-        1, min(memory // ((tables + stacks) * query_rows.itemsize), CACHE_BYTES // (tables * query_rows.itemsize))
-    )
+    # the table of a row of patches with the copies that window, exponential and top-k make of it
+    tables = 4 * width * len(rows.interior) * width * query_rows.itemsize
+    stacks = 6 * rows.positions * depth * width * query_rows.itemsize
+    size = max(1, min(memory // (tables + stacks), CACHE_BYTES // tables))
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))

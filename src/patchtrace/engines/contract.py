@@ -12,6 +12,7 @@ set can be streamed, split over threads or over machines, and the result is the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -104,28 +105,49 @@ class BlockResult:
     log_share: Floats
 
 
+@dataclass(frozen=True)
+class NoisyQuery:
+    """One query in one or more noisy versions: draws of the noise, or levels that are compared in the same way.
+
+    Parameters
+    ----------
+    versions : float32 (versions, channels, height, width)
+        ``s x + sqrt(v) eps``
+    signal, variance : float64 (versions,)
+        ``s`` and ``v`` of each version.
+    """
+
+    versions: NDArray[np.float32]
+    signal: NDArray[np.float64]
+    variance: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, clean: NDArray[np.float32], noise: NDArray[np.float32], signal: float, sigma: float) -> NoisyQuery:
+        """A clean query (channels, height, width) under each noise of one level (draws, channels, height, width)."""
+        versions = (signal * clean + sigma * noise).astype(np.float32)
+        return cls(versions, np.full(len(noise), signal), np.full(len(noise), sigma**2))
+
+    def __len__(self) -> int:
+        return len(self.versions)
+
+    def __iter__(self) -> Iterator[tuple[NDArray[np.float32], float, float]]:
+        return zip(self.versions, self.signal.tolist(), self.variance.tolist(), strict=True)
+
+
 class Engine(Protocol):
     """One way to compute the patch softmax. All give the same numbers."""
 
     name: str
 
     def compare(
-        self,
-        versions: NDArray[np.float32],
-        signal: float,
-        variance: float,
-        block: NDArray[np.float32],
-        comparison: Comparison,
-        memory: int,
+        self, query: NoisyQuery, block: NDArray[np.float32], comparison: Comparison, memory: int
     ) -> BlockResult:
         """Compare one query with a block of training images.
 
         Parameters
         ----------
-        versions : float32 (versions, channels, height, width)
+        query : NoisyQuery
             The query with noise on it, in one or more versions.
-        signal, variance : float
-            ``s`` and ``v`` of the formula.
         block : float32 (images, channels, height, width)
             Training images, without noise and not scaled.
         comparison : Comparison

@@ -13,7 +13,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.engines.contract import BlockResult, Comparison, Engine
+from patchtrace.engines.contract import BlockResult, Comparison, Engine, NoisyQuery
 from patchtrace.images import ImageSet
 
 #: Larger blocks are no faster, and would make progress and Ctrl-C wait.
@@ -22,9 +22,7 @@ MOST_IMAGES = 128
 
 def image_masses(
     engine: Engine,
-    versions: NDArray[np.float32],
-    signal: float,
-    variance: float,
+    query: NoisyQuery,
     train: ImageSet,
     comparison: Comparison,
     *,
@@ -38,15 +36,15 @@ def image_masses(
     of images done since the last call.
     """
     patches = comparison.patches(*train.shape[1:])
-    size = block_size(len(versions) * patches, train, memory)
-    total = np.full((len(versions), patches), -np.inf)
+    size = block_size(len(query) * patches, train, memory)
+    total = np.full((len(query), patches), -np.inf)
     with _Waiting(memory // 4) as waiting:
         for start in range(0, len(train), size):
             block = train.block(start, start + size)
-            result = engine.compare(versions, signal, variance, block, comparison, memory // 4)
+            result = engine.compare(query, block, comparison, memory // 4)
             if flips:
                 mirrored = np.ascontiguousarray(block[..., ::-1])
-                result = _added(result, engine.compare(versions, signal, variance, mirrored, comparison, memory // 4))
+                result = _added(result, engine.compare(query, mirrored, comparison, memory // 4))
             total = np.logaddexp(total, result.log_normaliser)
             waiting.put(result)
             if progress:

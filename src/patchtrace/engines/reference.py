@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 
-from patchtrace.engines.contract import BlockResult, Comparison
+from patchtrace.engines.contract import BlockResult, Comparison, NoisyQuery
 
 
 class ReferenceEngine:
@@ -17,23 +17,17 @@ class ReferenceEngine:
     name = "reference"
 
     def compare(
-        self,
-        versions: NDArray[np.float32],
-        signal: float,
-        variance: float,
-        block: NDArray[np.float32],
-        comparison: Comparison,
-        memory: int,
+        self, query: NoisyQuery, block: NDArray[np.float32], comparison: Comparison, memory: int
     ) -> BlockResult:
         """See :class:`patchtrace.engines.contract.Engine`. One image is in memory at a time, whatever the budget."""
         normalisers, masses = [], []
         may_pair = _same_overhang(block.shape[2], block.shape[3], comparison)
-        for noisy in versions:
-            query = patches(noisy, comparison)
-            totals = np.empty((len(query), len(block)))
-            top_k = np.empty((len(query), len(block)))
+        for noisy, signal, variance in query:
+            query_patches = patches(noisy, comparison)
+            totals = np.empty((len(query_patches), len(block)))
+            top_k = np.empty_like(totals)
             for n, image in enumerate(block):
-                distance = cdist(query, signal * patches(image, comparison), "sqeuclidean")
+                distance = cdist(query_patches, signal * patches(image, comparison), "sqeuclidean")
                 logits = np.where(may_pair, -distance / (2 * variance), -np.inf)
                 totals[:, n] = logsumexp(logits, axis=1)
                 top_k[:, n] = logsumexp(np.sort(logits, axis=1)[:, -comparison.k :], axis=1)

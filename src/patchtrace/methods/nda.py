@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from patchtrace.attribution import Attribution, Part
-from patchtrace.engines import Comparison, get_engine, image_masses
+from patchtrace.engines import Comparison, NoisyQuery, get_engine, image_masses
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet, Progress
 from patchtrace.methods.base import Method
@@ -99,20 +99,17 @@ class NDA(Method):
         scores = np.zeros((len(opened), len(train)))
         by_step = np.zeros((len(steps) if parts else 0, *scores.shape), dtype=np.float32)
         for q in range(len(opened)):
-            clean = opened.block(q, q + 1)
+            clean = opened.block(q, q + 1)[0]
             for number, (t, step, weight) in enumerate(steps):
-                signal, sigma = recipe.noise_at(t)
-                versions = (signal * clean + sigma * eps[t]).astype(np.float32)
+                query = NoisyQuery.of(clean, eps[t], *recipe.noise_at(t))
                 masses = image_masses(
                     engine,
-                    versions,
-                    signal,
-                    sigma**2,
+                    query,
                     train,
                     step,
                     flips=recipe.flips,
                     memory=memory,
-                    progress=count.per_image(step.pairs(height, width) * len(versions)),
+                    progress=count.per_image(step.pairs(height, width) * len(query)),
                 )
                 part = weight * masses.mean(axis=0)
                 scores[q] += part
