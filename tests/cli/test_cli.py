@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import os
+import pty
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -277,6 +281,20 @@ def test_ctrl_c_is_code_130_and_leaves_nothing_half_written(tmp_path):
     assert "interrupted" in err
     assert "Traceback" not in err
     assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_terminal_sees_progress_with_the_time_left(photos, query):
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    code = "from patchtrace.cli import main; main()"
+    command = [sys.executable, "-c", code, "attribute", str(query), "--train", str(photos), *FAST]
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=theirs, check=True)
+    seen = os.read(ours, 100_000).decode()
+    os.close(ours)
+    os.close(theirs)
+    assert "reading the collection" in seen
+    assert "comparing" in seen
+    assert " left" in seen
 
 
 def test_a_closed_pipe_is_no_error(photos, query):
