@@ -73,7 +73,7 @@ def _compare(
         train = _prepared(block[images], colour, comparison)
         norms = (train**2).sum(axis=1, keepdims=True) * (-(signal**2) / (2 * variance))
         # in two parts: where pixels repeat, as in a plain sky, the rounding of one part would add up over the patch
-        coarse = norms.astype(dtype)
+        coarse = norms.astype(dtype).astype(np.float64)
         train_rows = _stacked(np.concatenate([train, coarse, norms - coarse], axis=1).astype(dtype), rows, comparison)
         for row, answer in enumerate(_compare_rows(query_rows, train_rows, rows, columns, comparison)):
             totals[row, :, images], masses[row, :, images] = answer
@@ -201,7 +201,8 @@ def _log_masses(logits: Floats, k: int) -> tuple[NDArray[np.float64], NDArray[np
         top = weights[..., count - k :].sum(axis=-1, dtype=np.float64)
     else:
         top = total
-    return peak + np.log(total), peak + np.log(top)
+    base = peak.astype(np.float64)
+    return base + np.log(total), base + np.log(top)
 
 
 def _chunks(count: int, query_rows: Floats, rows: Axis, memory: int) -> Iterator[slice]:
