@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,6 +66,8 @@ def test_recipes_are_frozen():
         (lambda: Recipe((Level(1000, (Scale(5),)),)), "use 0 to 999"),
         (lambda: Level(-1, (Scale(5),)), "at least 0"),
         (lambda: Level(100, ()), "at least one Scale"),
+        (lambda: Level(100, 5), "at least one Scale"),
+        (lambda: Recipe(5), "at least one Level"),
         (lambda: Recipe(()), "at least one Level"),
         (lambda: Recipe((Level(1, (Scale(1),)), Level(1, (Scale(3),)))), "into one level"),
         (lambda: Scale(5, weight=0), "greater than 0"),
@@ -148,6 +151,12 @@ def test_for_size_gives_a_recipe_that_fits_and_says_how_it_chose(height, width):
 @pytest.mark.parametrize(("size", "name"), [(32, "cifar"), (64, "celeba")])
 def test_for_size_gives_the_preset_at_its_own_size(size, name):
     assert Recipe.for_size(size, size) == Recipe.preset(name)
+
+
+def test_numbers_of_numpy_become_plain_ones():
+    recipe = Recipe([Level(np.int64(100), [Scale(np.int32(5), weight=np.float32(0.5))])], exponent=np.float64(2))
+    assert Recipe.from_toml(recipe.to_toml()) == recipe
+    assert type(recipe.levels[0].t) is int
 
 
 def test_weights_of_a_level_are_relative():

@@ -7,7 +7,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -61,7 +61,7 @@ class Attribution:
     settings : mapping
         All of its settings, plain data (for NDA the recipe).
     facts : mapping
-        Where the images came from and by which versions the result was made, plain data.
+        About the two sets (number, size, fingerprint, decoding rules), and the versions that made the result.
     skipped : tuple of Skipped
         Images that could not be read.
     parts : float32 (parts, queries, train), optional
@@ -99,8 +99,11 @@ class Attribution:
             raise PatchtraceError(f"parts of shape {self.parts.shape} do not fit {len(self.part_names)} names")
 
     def ranking(self, query: int) -> NDArray[np.intp]:
-        """Indices of the training images, highest score first; equal scores in the order of the set."""
-        return np.argsort(-self.scores[query], kind="stable")
+        """Indices of the training images, highest score first.
+
+        Equal scores go by share (an exponent can round small ones away), then by the order of the set.
+        """
+        return np.lexsort((-self.shares[query], -self.scores[query]))
 
     def top(self, n: int = 10) -> list[list[Hit]]:
         """For each query the n images with the highest scores, highest first."""
@@ -137,6 +140,8 @@ class Attribution:
             with replacing(path) as temporary, temporary.open("wb") as stream:
                 np.save(stream, array, allow_pickle=False)
             checksums[path.name] = _sha256(path)
+        if self.parts is None:
+            (directory / "parts.npy").unlink(missing_ok=True)  # of an older result, which this one replaces
         manifest = {
             "patchtrace": "attribution",
             "file_version": FILE_VERSION,
@@ -145,7 +150,7 @@ class Attribution:
             "facts": self.facts,
             "query_ids": self.query_ids,
             "train_ids": self.train_ids,
-            "skipped": [{"id": s.id, "reason": s.reason} for s in self.skipped],
+            "skipped": [asdict(item) for item in self.skipped],
             "part_names": self.part_names,
             "sha256": checksums,
         }
@@ -216,7 +221,7 @@ class Attribution:
             "method": self.method,
             "settings": self.settings,
             "facts": self.facts,
-            "skipped": [{"id": s.id, "reason": s.reason} for s in self.skipped],
+            "skipped": [asdict(item) for item in self.skipped],
             "queries": [
                 {"id": name, "effective_sources": float(sources), "ranking": [hit._asdict() for hit in hits]}
                 for name, sources, hits in zip(self.query_ids, self.effective_sources(), self.top(count), strict=True)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 import math
+import numbers
+import operator
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from patchtrace.errors import PatchtraceError
-from patchtrace.schedule import Schedule
+from patchtrace.schedule import NAMES, Schedule
 
 Border = Literal["match", "zero", "valid"]
 Pooling = Literal["orthonormal", "mean"]
@@ -40,13 +42,12 @@ class Scale:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        _whole("patch", self.patch, 1)
-        _whole("pool", self.pool, 1)
+        _store(self, patch=_whole("patch", self.patch, 1), pool=_whole("pool", self.pool, 1))
         if self.pool > self.patch:
             raise PatchtraceError(
                 f"pool = {self.pool} is larger than its patch of {self.patch}: use a pool of at most {self.patch}"
             )
-        _positive("weight", self.weight)
+        _store(self, weight=_positive("weight", self.weight))
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,11 @@ class Level:
     scales: tuple[Scale, ...]
 
     def __post_init__(self) -> None:
-        _whole("t", self.t, 0)
-        scales = (self.scales,) if isinstance(self.scales, Scale) else tuple(self.scales)
+        _store(self, t=_whole("t", self.t, 0))
+        scales = tuple(self.scales) if isinstance(self.scales, list | tuple) else (self.scales,)
         if not scales or not all(isinstance(scale, Scale) for scale in scales):
             raise PatchtraceError(f"level t = {self.t} needs at least one Scale, such as Scale(patch=5)")
-        object.__setattr__(self, "scales", scales)
+        _store(self, scales=scales)
 
     def weighted_scales(self) -> tuple[tuple[Scale, float], ...]:
         """The scales with their weights divided by the sum of the level's weights."""
@@ -120,30 +121,33 @@ class Recipe:
     note: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        levels = (self.levels,) if isinstance(self.levels, Level) else tuple(self.levels)
+        levels = tuple(self.levels) if isinstance(self.levels, list | tuple) else (self.levels,)
         if not levels or not all(isinstance(level, Level) for level in levels):
             raise PatchtraceError("a recipe needs at least one Level, such as Level(100, (Scale(patch=5),))")
-        object.__setattr__(self, "levels", levels)
         steps = [level.t for level in levels]
         if len(set(steps)) != len(steps):
             raise PatchtraceError(
                 f"each t may occur once, but the levels are at {steps}: put its scales into one level"
             )
-        _whole("k", self.k, 1)
         _choice("border", self.border, get_args(Border))
         _choice("pooling", self.pooling, get_args(Pooling))
-        _whole("draws", self.draws, 1)
         if not isinstance(self.flips, bool):
             raise PatchtraceError(f"flips is {self.flips!r}: use true or false")
-        _positive("exponent", self.exponent)
-        _whole("seed", self.seed, 0)
+        _store(
+            self,
+            levels=levels,
+            k=_whole("k", self.k, 1),
+            draws=_whole("draws", self.draws, 1),
+            exponent=_positive("exponent", self.exponent),
+            seed=_whole("seed", self.seed, 0),
+        )
         if not isinstance(self.schedule, str | Schedule):
             raise PatchtraceError(f"schedule is {self.schedule!r}: use a name such as 'ddpm-linear', or a Schedule")
         if isinstance(self.schedule, Schedule):
             # a Schedule equal to a named one is that name, so that two ways to say it compare equal
             name = self.schedule.name
-            if name in ("ddpm-linear", "scaled-linear", "cosine") and self.schedule == Schedule.named(name):
-                object.__setattr__(self, "schedule", name)
+            if name in NAMES and self.schedule == Schedule.named(name):
+                _store(self, schedule=name)
         for level in levels:
             self.noise_at(level.t)
 
@@ -278,15 +282,27 @@ class Recipe:
 # -- checks and plain data ------------------------------------------------------------------------------
 
 
-def _whole(name: str, value: object, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+def _store(frozen: object, **values: object) -> None:
+    """Set fields of a frozen object while it is being made: numbers of NumPy become plain ones, lists tuples."""
+    for name, value in values.items():
+        object.__setattr__(frozen, name, value)
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or number < least:
         raise PatchtraceError(f"{name} is {value!r}: use a whole number of at least {least}")
-    return value
+    return number
 
 
-def _positive(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+def _positive(name: str, value: object) -> float:
+    number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+    if not 0 < number < math.inf:
         raise PatchtraceError(f"{name} is {value!r}: use a number greater than 0")
+    return number
 
 
 def _choice(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -82,7 +82,7 @@ class Schedule:
     @classmethod
     def from_array(cls, alphas_cumprod: ArrayLike, name: str = "custom") -> Schedule:
         """A schedule from a plain array of cumulative alphas."""
-        return cls(name, tuple(np.asarray(alphas_cumprod, dtype=np.float64).ravel().tolist()))
+        return cls(name, tuple(np.ravel(np.asarray(alphas_cumprod)).tolist()))
 
     @classmethod
     def from_diffusers(cls, scheduler: Any) -> Schedule:
@@ -101,6 +101,8 @@ class Schedule:
                 f"{type(scheduler).__name__} has neither alphas_cumprod nor a config: "
                 "give a diffusers scheduler or the dict of its scheduler_config.json"
             )
+        if not any("beta" in str(field) for field in scheduler):
+            raise PatchtraceError("the configuration has no betas: hand in the cumulative alphas as an array instead")
         return cls.from_array(_alphas_of_config(scheduler), name=str(scheduler.get("_class_name", "diffusers")))
 
 

@@ -19,7 +19,7 @@ def contact_sheet(result: Attribution, queries: ImageSet, train: ImageSet, top: 
     rows = result.top(top)[:MOST_QUERIES]
     most = max(len(hits) for hits in rows)
     left = MARGIN + TILE + 3 * GAP
-    width = left + most * (TILE + GAP) - GAP + MARGIN
+    width = max(560, left + most * (TILE + GAP) - GAP + MARGIN)  # room for the heading
     height = MARGIN + HEADER + len(rows) * (TILE + CAPTION + GAP) - GAP + MARGIN
     sheet = Image.new("RGB", (width, height), "white")
     draw = ImageDraw.Draw(sheet)

@@ -129,7 +129,11 @@ def test_parts_are_kept_on_request(call, photos, query, tmp_path):
 
 
 def test_without_a_size_pictures_come_to_32_and_to_the_preset_s_size(call, photos, query):
-    for options, side in ((["--method", "pixel"], 32), (["--preset", "quick"], 32)):
+    for options, side in (
+        (["--method", "pixel"], 32),
+        (["--preset", "quick"], 32),
+        (["--preset", "celeba", "--limit", 1], 64),
+    ):
         _, out, _ = call("attribute", query, "--train", photos, *options, "--json")
         assert json.loads(out)["facts"]["train"]["shape"] == [3, side, side]
 
@@ -144,6 +148,58 @@ def test_arrays_keep_their_size_and_keys_choose_among_them(call, tmp_path):
     assert code == 0
     assert json.loads(out)["facts"]["train"]["shape"] == [3, 9, 9]
     assert json.loads(out)["queries"][0]["ranking"][0]["index"] == 3
+
+
+def test_several_collections_are_one(call, photos, query):
+    _, out, _ = call("attribute", query, "--train", photos / "sub", "--train", photos / "2.png", *FAST, "--json")
+    ids = {hit["id"] for hit in json.loads(out)["queries"][0]["ranking"]}
+    assert ids == {"sub/1.png", "sub/3.png", "sub/5.png", "2.png"}
+
+
+def test_a_layout_can_be_said(call, tmp_path):
+    np.save(tmp_path / "grey.npy", np.random.default_rng(0).integers(0, 256, (5, 9, 9), dtype=np.uint8))
+    command = ("attribute", tmp_path / "grey.npy", "--train", tmp_path / "grey.npy", "--preset", "quick", "--json")
+    code, _, err = call(*command)
+    assert code == 1
+    assert "--layout" in err
+    assert json.loads(call(*command, "--layout", "NHW")[1])["facts"]["train"]["shape"] == [1, 9, 9]
+
+
+def test_decoding_options_reach_collection_and_queries(call, photos, query):
+    options = ("--fit", "pad", "--exif", "ignore", "--crop", "8", "--grey")
+    _, out, _ = call("attribute", query, "--train", photos, *FAST, *options, "--json")
+    facts = json.loads(out)["facts"]
+    for role, crop in (("train", 8), ("queries", None)):
+        rules = facts[role]["decoding"]
+        assert (rules["fit"], rules["exif"], rules["crop"], rules["grey"]) == ("pad", "ignore", crop, True)
+
+
+def test_links_are_followed_on_request_in_collection_and_queries(call, photos, tmp_path):
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "a.png").symlink_to(photos / "0.png")
+    command = ("attribute", tmp_path / "links", "--train", tmp_path / "links", *FAST)
+    code, _, err = call(*command)
+    assert code == 1
+    assert "symbolic links were not followed" in err
+    assert call(*command, "--follow-symlinks")[0] == 0
+
+
+def test_a_new_run_leaves_nothing_of_the_old_one(call, photos, query, tmp_path):
+    bad = photos.parent / "bad.png"
+    bad.write_bytes(b"")
+    old = ("--parts", "--format", "json", "-o", tmp_path / "run")
+    assert call("attribute", query, bad, "--train", photos, *FAST, *old)[0] == 3
+    call("attribute", query, "--train", photos, "--size", 12, "--method", "pixel", "-o", tmp_path / "run")
+    left = sorted(p.name for p in (tmp_path / "run").iterdir())
+    assert left == ["attribution.json", "ranking.csv", "scores.npy", "shares.npy", "sheet.png"]
+
+
+def test_mistakes_are_found_before_the_collection_is_read(call, photos, query, tmp_path, monkeypatch):
+    monkeypatch.setattr(ImageSet, "open", lambda *a, **k: pytest.fail("the collection was opened"))
+    (tmp_path / "bad.toml").write_text("k = 0")
+    (tmp_path / "file").write_text("")
+    for options in (["--recipe", tmp_path / "bad.toml"], ["--memory", "x"], ["-o", tmp_path / "file" / "run"]):
+        assert call("attribute", query, "--train", photos, *options)[0] in (1, 2)
 
 
 def test_limit_takes_the_first_images(call, photos, query):
@@ -207,22 +263,23 @@ def test_without_output_broken_images_are_listed_on_stderr(call, photos, query):
     assert "empty.jpg: empty file" in err
 
 
-def test_an_unreadable_query_among_good_ones_is_listed(call, photos, query):
+def test_an_unreadable_query_among_good_ones_is_listed(call, photos, query, tmp_path):
     bad = photos.parent / "bad.png"
     bad.write_bytes(b"")
     code, out, err = call("attribute", query, bad, "--train", photos, *FAST)
     assert code == 3
     assert "bad.png: empty file" in err
     assert "query.png" in out
+    call("attribute", query, bad, "--train", photos, *FAST, "-o", tmp_path / "run")
+    assert (tmp_path / "run" / "skipped.csv").read_text().splitlines() == ["of,id,reason", "queries,bad.png,empty file"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["QUERY", "--train", "EMPTY"], "no readable image"),
-        (["BROKEN", "--train", "PHOTOS"], "no readable image"),
+        (["QUERY", "--train", "EMPTY"], "the collection: no readable image"),
+        (["BROKEN", "--train", "PHOTOS"], "the queries: no readable image"),
         (["QUERY", "--train", "PHOTOS", "--size", "4", "--preset", "quick"], "larger than the 4 x 4 image"),
-        (["QUERY", "--train", "PHOTOS", "--memory", "lots"], "500MB"),
         (["QUERY", "--train", "PHOTOS", "--recipe", "BROKEN"], "recipe"),
     ],
 )
@@ -245,6 +302,12 @@ def test_what_cannot_be_done_is_fatal_and_says_why(call, photos, query, tmp_path
         ["attribute", "QUERY", "--train", "/nowhere"],
         ["attribute", "QUERY", "--train", "PHOTOS", "--top", "0"],
         ["attribute", "QUERY", "--train", "PHOTOS", "--size", "big"],
+        ["attribute", "QUERY", "--train", "PHOTOS", "--size", "0"],
+        ["attribute", "QUERY", "--train", "PHOTOS", "--size", "5000x5"],
+        ["attribute", "QUERY", "--train", "PHOTOS", "--memory", "lots"],
+        ["attribute", "QUERY", "--train", "PHOTOS", "-o", "PHOTOS"],
+        ["attribute", "QUERY", "--train", "PHOTOS", "--method", "pixel", "--seed", "0"],
+        ["attribute", "QUERY", "--train", "PHOTOS", "--method", "random", "--memory", "2GB"],
         ["attribute", "QUERY", "--train", "PHOTOS", "--preset", "imagenet"],
         ["attribute", "QUERY", "--train", "PHOTOS", "--preset", "quick", "--recipe", "QUERY"],
         ["attribute", "QUERY", "--train", "PHOTOS", "--method", "pixel", "--draws", "4"],
@@ -316,12 +379,20 @@ def shown(call, *arguments):
 
 def test_settings_come_from_file_then_environment_then_flag(call, photos, query, tmp_path, monkeypatch):
     config = tmp_path / "settings.toml"
-    config.write_text("[attribute]\ntop = 1\nsize = 12\npreset = 'quick'\n")
+    config.write_text(
+        "[attribute]\ntop = 1\nsize = 12\npreset = 'quick'\nfollow-symlinks = true\n[recipe.show]\nsize = 16\n"
+    )
     command = ("--config", config, "attribute", query, "--train", photos, "--json")
     assert shown(call, *command) == 1
     monkeypatch.setenv("PATCHTRACE_ATTRIBUTE_TOP", "2")
     assert shown(call, *command) == 2
     assert shown(call, *command, "--top", 3) == 3
+    assert Recipe.from_toml(call("--config", config, "recipe", "show")[1]) == Recipe.for_size(16, 16)
+
+
+def test_the_environment_knows_options_by_the_names_of_their_flags(call, photos, query, monkeypatch):
+    monkeypatch.setenv("PATCHTRACE_ATTRIBUTE_JSON", "1")
+    assert json.loads(call("attribute", query, "--train", photos, *FAST)[1])["method"] == "nda"
 
 
 @pytest.mark.parametrize("text", ["[attribute]\ntopp = 1", "[fly]\ntop = 1", "attribute = 3", "= 3"])
@@ -377,6 +448,23 @@ def test_names_cannot_send_escape_sequences_to_the_terminal(capsys):
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert "a\\nb" in out
+
+
+def test_an_id_that_stdout_cannot_show_does_not_end_the_run(photos, query):
+    (photos / "0.png").rename(photos / "画.png")
+    code = "from patchtrace.cli import main; main()"
+    command = [sys.executable, "-c", code, "attribute", str(query), "--train", str(photos), *FAST]
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(command, capture_output=True, env=environment, check=True)
+    assert b"\\u753b.png" in done.stdout
+
+
+def test_errors_cannot_send_escape_sequences_to_the_terminal(call, photos, query, tmp_path):
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "\x1b[31mred.png").write_bytes(b"")
+    _, _, err = call("attribute", query, "--train", tmp_path / "bad")
+    assert "\x1b" not in err
+    assert "red.png: empty file" in err
 
 
 def test_300_real_images_with_the_cifar_preset_stay_within_the_memory(cifar2, tmp_path):

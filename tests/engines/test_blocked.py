@@ -84,6 +84,17 @@ def test_low_noise_is_computed_in_float64_and_stays_exact(variance):
     assert_same((query, block, Comparison(5, 1, "orthonormal", "match", 20)))
 
 
+@pytest.mark.parametrize(("variance", "patch", "border"), [(2e-3, 3, "match"), (4e-3, 5, "match"), (1e-2, 5, "zero")])
+def test_a_bright_spot_in_a_dark_picture_stays_exact(variance, patch, border):
+    """Few patches have large logits, and with k = 1 they make up the score of one image."""
+    block = np.full((3, 1, 24, 24), -1.0, np.float32)
+    block[0, :, 8:11, 8:11] = 1.0
+    block[1, :, 15:18, 4:7] = 0.9
+    noise = np.random.default_rng(0).standard_normal(block[:1].shape)
+    query = NoisyQuery.of(block[0], noise, np.sqrt(1 - variance), np.sqrt(variance))
+    assert_same((query, block, Comparison(patch, 1, "orthonormal", border, 1)))
+
+
 def test_float32_would_not_do_at_low_noise(monkeypatch):
     """The switch to float64 is there for a reason: without it the same case misses the bound."""
     monkeypatch.setattr(blocked, "FLOAT32_ROUNDING", np.inf)

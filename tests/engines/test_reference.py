@@ -82,20 +82,6 @@ def test_equals_the_formula_written_out(border, patch, pool, pooling):
             assert result.log_share[0, place, n] == pytest.approx(top - normaliser, abs=1e-6)
 
 
-@given(cases(borders=("zero",), most_images=2))
-def test_valid_gives_the_query_patches_inside_the_picture(case):
-    """Under `valid` both sides lose the patches that hang over; the logits of those that stay are the same."""
-    inside = compare(case._replace(comparison=replace(case.comparison, border="valid", k=10_000)))
-    everything = compare(case._replace(comparison=replace(case.comparison, k=10_000)))
-    assert (inside.log_normaliser.shape[1]) <= everything.log_normaliser.shape[1]
-    rows, columns = (replace(case.comparison, border="valid").axis(side).positions for side in case.block.shape[2:])
-    padded = tuple(case.comparison.axis(side).positions for side in case.block.shape[2:])
-    pad = case.comparison.axis(case.block.shape[2]).pad
-    kept = everything.log_normaliser.reshape(-1, *padded)[:, pad : pad + rows, pad : pad + columns]
-    # fewer training patches to match, so never a larger sum
-    assert (inside.log_normaliser.reshape(-1, rows, columns) <= kept + 1e-9).all()
-
-
 @given(cases())
 def test_shares_of_a_patch_sum_to_one_without_the_cut(case):
     result = compare(case._replace(comparison=replace(case.comparison, k=10_000)))

@@ -238,7 +238,7 @@ def test_images_that_can_be_read_are_kept_in_order(four_of_six):
 def test_no_readable_image_at_all_is_an_error_with_number_and_reasons(tmp_path):
     for number in range(7):
         (tmp_path / f"{number}.png").write_bytes(b"")
-    with pytest.raises(PatchtraceError, match=r"no readable image was found; 7 were unreadable:\n  0\.png: empty file"):
+    with pytest.raises(PatchtraceError, match=r"no readable image was found; 7 were unreadable\n  0\.png: empty file"):
         ImageSet.open(tmp_path)
 
 
@@ -290,7 +290,7 @@ def test_anything_with_an_array_in_it_is_a_source():
      (["a.png", Image.new("L", (1, 1))], "list")],
 )  # fmt: skip
 def test_a_source_of_another_type_is_named(source, name):
-    with pytest.raises(PatchtraceError, match=f"a {name} cannot be opened as images: give a path"):
+    with pytest.raises(PatchtraceError, match=f"{name} cannot be opened as images: give a path"):
         ImageSet.open(source)
 
 
@@ -532,3 +532,44 @@ def test_a_set_that_is_open_is_not_resized_silently():
 def test_a_mask_chooses_a_subset():
     images = ImageSet.open(np.zeros((4, 8, 8, 3), np.uint8))
     assert images.subset(np.array([True, False, False, True])).ids == ("0", "3")
+
+
+def test_the_crop_of_celeba_is_told(celeba):
+    folder, _ = celeba("img_align_celeba")
+    assert "140 x 140" in ImageSet.open(folder).remarks[0]
+
+
+def test_a_file_of_celeba_is_cut_like_its_folder(celeba):
+    folder, _ = celeba("img_align_celeba")
+    whole = ImageSet.open(folder)
+    files = sorted(folder.iterdir())
+    np.testing.assert_array_equal(ImageSet.open(files[0]).pixels[0], whole.pixels[0])
+    np.testing.assert_array_equal(whole.open_like([str(file) for file in files]).pixels, whole.pixels)
+
+
+def test_float_queries_beside_pictures_must_lie_in_their_range():
+    images = ImageSet.open(np.zeros((2, 8, 8, 3), np.uint8))
+    with pytest.raises(PatchtraceError, match=r"reach 255.*127\.5"):
+        images.open_like(np.full((1, 3, 8, 8), 255.0))
+    assert len(images.open_like(np.full((1, 3, 8, 8), -1.0))) == 1
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.float64])
+def test_pixels_of_another_type_are_refused_by_the_constructor(kind):
+    with pytest.raises(PatchtraceError, match="uint8, or float32"):
+        ImageSet(np.zeros((1, 3, 4, 4), kind), ("a",))
+
+
+def test_a_set_is_shown_in_one_short_line():
+    images = ImageSet.open(np.zeros((50_000, 2, 2, 3), np.uint8), layout="NHWC")
+    assert repr(images) == "<ImageSet of 50000 images, 3 x 2 x 2, 0 skipped>"
+
+
+def test_an_empty_path_is_not_the_current_folder():
+    with pytest.raises(PatchtraceError, match="path is empty"):
+        ImageSet.open("")
+
+
+def test_rules_that_are_no_rules_are_refused():
+    with pytest.raises(PatchtraceError, match="use Decoding"):
+        ImageSet.open(np.zeros((2, 8, 8, 3), np.uint8), decoding={"fit": "pad"})

@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from patchtrace import NDA, ImageSet, Level, PatchtraceError, Recipe, Scale, attribute
+from patchtrace.engines.blocked import BlockedEngine
 from patchtrace.methods.nda import parse_memory
 
 TWO_SCALES = Recipe(
@@ -23,7 +24,7 @@ TWO_SCALES = Recipe(
 def pictures(count=9, shape=(3, 10, 12), seed=0):
     """Smooth random pictures, so that weights spread over several images as they do on real ones."""
     rng = np.random.default_rng(seed)
-    coarse = rng.uniform(0, 256, (count, shape[0], 5, 6))
+    coarse = rng.uniform(0, 256, (count, shape[0], (shape[1] + 1) // 2, (shape[2] + 1) // 2))
     return np.kron(coarse, np.ones((1, 1, 2, 2)))[:, :, : shape[1], : shape[2]].astype(np.uint8)
 
 
@@ -69,8 +70,23 @@ def test_permuting_training_images_permutes_scores():
     close(run(train=pictures()[order]).scores, run().scores[:, order])
 
 
-def test_memory_changes_nothing():
-    close(run(memory=10_000_000).scores, run(memory="8GB").scores)
+def test_memory_changes_nothing(monkeypatch):
+    blocks = []
+    compare = BlockedEngine.compare
+    monkeypatch.setattr(
+        BlockedEngine,
+        "compare",
+        lambda self, query, block, *rest: blocks.append(len(block)) or compare(self, query, block, *rest),
+    )
+    train = pictures(40, (3, 32, 32)).repeat(2, axis=0)
+    queries = pictures(1, (3, 32, 32), seed=5)
+    recipe = replace(Recipe.preset("quick"), draws=2)
+    little = run(recipe, train, queries, memory=10_000_000).scores
+    assert max(blocks) < len(train)
+    blocks.clear()
+    plenty = run(recipe, train, queries, memory="8GB").scores
+    assert max(blocks) == len(train)
+    close(little, plenty)
 
 
 def test_queries_do_not_influence_each_other():
@@ -133,6 +149,14 @@ def test_exponent_raises_scores_and_leaves_shares():
     np.testing.assert_array_equal(raised.shares, plain.shares)
 
 
+def test_a_large_exponent_keeps_the_ranking():
+    recipe = Recipe((Level(20, (Scale(5),)),))  # so little noise that some images hardly count
+    plain, raised = run(recipe), run(replace(recipe, exponent=15))
+    assert (raised.scores == 0).sum() > 1
+    for query in range(2):
+        np.testing.assert_array_equal(raised.ranking(query), plain.ranking(query))
+
+
 def test_parts_sum_to_the_scores_and_are_named():
     result = run(parts=True)
     close(result.parts.sum(axis=0), result.scores)
@@ -172,7 +196,9 @@ def test_the_result_says_how_it_was_made(tmp_path):
 
 def test_given_noise_is_on_the_record():
     eps = np.zeros((3, 10, 12))
-    assert run(noise={100: eps, 300: eps}).settings["noise"] == "given by the caller"
+    settings = run(noise={t: np.stack([eps, eps]) for t in (100, 300)}).settings
+    assert settings["noise"] == "given by the caller"
+    assert settings["recipe"]["draws"] == 2
 
 
 def test_without_a_recipe_one_is_chosen_by_size():
@@ -203,6 +229,11 @@ def test_the_one_liner_brings_files_to_32(tmp_path):
         (lambda: run(noise={100: np.zeros((3, 10, 12))}), "no entry for t = 300"),
         (lambda: run(noise={100: np.zeros((3, 12, 10)), 300: np.zeros((3, 10, 12))}), r"\(3, 12, 10\)"),
         (lambda: run(noise={100: np.full((3, 10, 12), np.nan), 300: np.zeros((3, 10, 12))}), "finite"),
+        (lambda: run(noise={100: np.zeros((0, 3, 10, 12)), 300: np.zeros((3, 10, 12))}), "finite values of shape"),
+        (lambda: run(noise={100: np.zeros((2, 3, 10, 12)), 300: np.zeros((3, 10, 12))}), "the same number"),
+        (lambda: run(replace(TWO_SCALES, exponent=30)), "too large for float32"),
+        (lambda: run("cifar"), "use a Recipe"),
+        (lambda: NDA(TWO_SCALES).fit(ImageSet.open(pictures()).subset([])), "holds no image"),
         (lambda: run(engine="warp"), "no engine"),
         (lambda: run(memory="lots"), "500MB"),
         (lambda: run(memory="1KB"), "at least 10MB"),

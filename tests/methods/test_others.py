@@ -69,6 +69,12 @@ def test_random_scores_repeat_with_their_seed_only():
     assert (first != other).any()
 
 
+@pytest.mark.parametrize("seed", [-1, 1.5, "a", True])
+def test_a_seed_that_is_none_is_refused(seed):
+    with pytest.raises(PatchtraceError, match="whole number"):
+        RandomScores(seed).fit(TRAIN).attribute(QUERIES)
+
+
 def test_shares_of_scores_count_what_is_above_zero():
     shares = positive_shares(np.array([[3.0, 1.0, -5.0], [-1.0, -2.0, -3.0]]))
     assert shares.tolist() == [[0.75, 0.25, 0.0], [0.0, 0.0, 0.0]]

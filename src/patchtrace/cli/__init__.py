@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import tomllib
@@ -12,11 +13,12 @@ import click
 
 import patchtrace
 from patchtrace.cli.attribute import attribute
+from patchtrace.cli.common import printable
 from patchtrace.cli.demo import demo
 from patchtrace.cli.recipe import recipe
 from patchtrace.errors import PatchtraceError
 
-FATAL, USAGE, INTERRUPTED = 1, 2, 130
+FATAL, INTERRUPTED = 1, 130
 
 
 def _read_config(context: click.Context, _: click.Parameter, path: Path | None) -> None:
@@ -27,15 +29,25 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise click.UsageError(f"cannot read the settings in {path}: {error}") from error
+    context.default_map = _checked(cli, table, str(path))
+
+
+def _checked(group: click.Group, table: dict[str, Any], where: str) -> dict[str, Any]:
+    """The settings of each command by the names that click has for them (train_key for --train-key)."""
+    checked: dict[str, Any] = {}
     for verb, settings in table.items():
-        command = cli.commands.get(verb)
-        known = {p.name for p in command.params} if command else set()
+        command = group.commands.get(verb)
         if command is None or not isinstance(settings, dict):
-            raise click.UsageError(f"{path} sets {verb!r}: use tables named after commands, such as [attribute]")
-        odd = sorted(set(settings) - known)
+            raise click.UsageError(f"{where} sets {verb!r}: use tables named after commands, such as [attribute]")
+        if isinstance(command, click.Group):
+            checked[verb] = _checked(command, settings, f"{where}, [{verb}],")
+            continue
+        known = {str(parameter.name) for parameter in command.params}
+        checked[verb] = {name.replace("-", "_"): value for name, value in settings.items()}
+        odd = sorted(set(checked[verb]) - known)
         if odd:
-            raise click.UsageError(f"{path} sets {odd[0]!r} for {verb}: use {', '.join(sorted(map(str, known)))}")
-    context.default_map = table
+            raise click.UsageError(f"{where} sets {odd[0]!r} for {verb}: use {', '.join(sorted(known))}")
+    return checked
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "PATCHTRACE"})
@@ -74,6 +86,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(arguments: list[str] | None) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # an id the terminal cannot show must not end the run
     # click's own main would turn Ctrl-C and a closed pipe into exit code 1
     try:
         with cli.make_context("patchtrace", sys.argv[1:] if arguments is None else arguments) as context:
@@ -89,11 +103,11 @@ def _run(arguments: list[str] | None) -> int:
         click.echo("interrupted: nothing was left half-written", err=True)
         return INTERRUPTED
     except PatchtraceError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo("\n".join(printable(line) for line in f"error: {error}".splitlines()), err=True)
         return FATAL
     except BrokenPipeError:  # whoever read the output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (OSError, MemoryError) as error:
-        click.echo(f"error: {error or 'out of memory: try a smaller --memory or --size'}", err=True)
+        click.echo(f"error: {str(error) or 'out of memory: try a smaller --memory or --size'}", err=True)
         return FATAL

@@ -10,10 +10,12 @@ from pathlib import Path
 import click
 from tqdm import tqdm
 
-from patchtrace.attribution import Attribution
+from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.files import replacing
-from patchtrace.images import Progress, Skipped
-from patchtrace.sheet import percent
+from patchtrace.images import ImageSet, Progress, Skipped
+from patchtrace.images.decode import MOST_SIDE
+from patchtrace.recipe import Recipe
+from patchtrace.sheet import contact_sheet, percent
 
 #: Done, but some images could not be read.
 UNREADABLE = 3
@@ -22,11 +24,13 @@ UNREADABLE = 3
 @contextmanager
 def progress_bar(label: str, quiet: bool) -> Iterator[Progress]:
     """A bar with the time left on stderr; none where stderr is not a terminal."""
-    form = "{desc}: {percentage:3.0f}% |{bar}| {elapsed}, {remaining} left"
-    with tqdm(desc=label, total=1, disable=quiet or None, leave=False, bar_format=form) as bar:
+    known = "{desc}: {percentage:3.0f}% |{bar}| {elapsed}, {remaining} left"
+    unknown = "{desc}: {n_fmt} so far, {elapsed}"
+    with tqdm(desc=label, total=1, disable=quiet or None, leave=False, bar_format=known) as bar:
 
         def progress(done: int, total: int) -> None:
             bar.total = total or None
+            bar.bar_format = known if total else unknown
             bar.update(done - bar.n)
 
         yield progress
@@ -50,12 +54,43 @@ def print_table(result: Attribution, top: int) -> None:
             click.echo(f"  {rank:4d}  {percent(hit.share):>8}  {printable(hit.id)}")
 
 
-def write_skipped(skipped: tuple[Skipped, ...], path: Path) -> None:
-    """The images that could not be read, with their reasons, as CSV."""
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
+def parse_size(_: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    """A side such as 32, or height x width such as 48x64."""
+    if value is None:
+        return None
+    height, cross, width = str(value).lower().partition("x")
+    try:
+        size = int(height), int(width if cross else height)
+    except ValueError:
+        size = 0, 0
+    if not all(1 <= side <= MOST_SIDE for side in size):
+        raise click.BadParameter(
+            f"{value!r} is not a size: use a side from 1 to {MOST_SIDE} such as 32, or height x width such as 48x64",
+            param=parameter,
+        )
+    return size
+
+
+def write_run(
+    result: Attribution, queries: ImageSet, train: ImageSet, output: Path, table: TableFormat = "csv"
+) -> Path | None:
+    """Everything about the run, in place of an older one; returns the list of unreadable images, if there is one."""
+    for name in ("ranking.csv", "ranking.json", "ranking.parquet", "recipe.toml", "sheet.png", "skipped.csv"):
+        (output / name).unlink(missing_ok=True)
+    result.save(output)
+    result.export(output / f"ranking.{table}")
+    if "recipe" in result.settings:
+        with replacing(output / "recipe.toml") as temporary:
+            temporary.write_text(Recipe.from_dict(result.settings["recipe"]).to_toml(), encoding="utf-8")
+    with replacing(output / "sheet.png") as temporary:
+        contact_sheet(result, queries, train).save(temporary, format="PNG")
+    if not result.skipped:
+        return None
+    with replacing(output / "skipped.csv") as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
-        writer.writerow(("id", "reason"))
-        writer.writerows((item.id, item.reason) for item in skipped)
+        writer.writerow(("of", "id", "reason"))
+        writer.writerows((item.of, item.id, item.reason) for item in result.skipped)
+    return output / "skipped.csv"
 
 
 def say_skipped(skipped: tuple[Skipped, ...], listed: Path | None) -> None:

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import click
 
-from patchtrace.cli.common import print_table, progress_bar
+from patchtrace.cli.common import print_table, progress_bar, write_run
 from patchtrace.demo import blends, postcards
-from patchtrace.files import replacing
 from patchtrace.methods import NDA
 from patchtrace.recipe import Recipe
-from patchtrace.sheet import contact_sheet
 
 #: The cards of which each query is put together, left and right.
 PAIRS = [(14, 47), (101, 63), (28, 120)]
@@ -31,10 +29,7 @@ def demo(output: Path, quiet: bool) -> None:
     queries = blends(cards, PAIRS)
     with progress_bar("comparing", quiet) as progress:
         result = NDA(Recipe.preset("cifar")).fit(cards).attribute(queries, progress=progress)
-    result.save(output)
-    result.export(output / "ranking.csv")
-    with replacing(output / "sheet.png") as temporary:
-        contact_sheet(result, queries, cards).save(temporary, format="PNG")
+    write_run(result, queries, cards, output)
     print_table(result, 4)
     click.echo("\nEach query is the left side of one card and the right side of another, as its name says.")
     click.echo(f"The result is in {output}/ ; look at {output / 'sheet.png'}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from patchtrace.cli.attribute import Size
+from patchtrace.cli.common import parse_size
 from patchtrace.engines import Comparison
 from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
 
@@ -23,7 +23,9 @@ def recipe() -> None:
 
 @recipe.command()
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="A shipped recipe.")
-@click.option("--size", type=Size(), help="The recipe that would be chosen for pictures of this size.")
+@click.option(
+    "--size", metavar="N|HxW", callback=parse_size, help="The recipe that would be chosen for pictures of this size."
+)
 def show(preset: str | None, size: tuple[int, int] | None) -> None:
     """Print a recipe as TOML."""
     if (preset is None) == (size is None):
@@ -34,7 +36,14 @@ def show(preset: str | None, size: tuple[int, int] | None) -> None:
 
 @recipe.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.option("--size", type=Size(), default=str(PRESET_SIZES["cifar"]), show_default=True, help="Of the pictures.")
+@click.option(
+    "--size",
+    metavar="N|HxW",
+    callback=parse_size,
+    default=str(PRESET_SIZES["cifar"]),
+    show_default=True,
+    help="Of the pictures.",
+)
 def check(file: str, size: tuple[int, int]) -> None:
     """Say whether a recipe is sound for pictures of a size, and how much work it is."""
     chosen = Recipe.load(file)

@@ -61,9 +61,9 @@ def _compare(
     offset = -_patch_sums((query**2).sum(axis=1), rows, columns, comparison).ravel() / (2 * variance)
     # how large logits are without the offset: seen from the query (of whose square D/2 is noise), and from the block
     squares = comparison.extent**2 * (block.var(axis=(0, 2, 3)) + (block.mean(axis=(0, 2, 3)) - colour) ** 2).sum()
-    of_query = np.abs(offset + query.shape[1] * comparison.taps**2 / 2).mean()
+    of_query = np.abs(offset + query.shape[1] * comparison.taps**2 / 2)
     of_block = squares * (comparison.pool / comparison.pool_divisor * signal) ** 2 / (2 * variance)
-    dtype = _precision(max(of_query, of_block), len(offset))
+    dtype = _precision(max(of_query.mean(), of_block), of_query.max(), len(offset))
     query = np.concatenate([query * (signal / variance), np.ones((1, 2, *query.shape[2:]))], axis=1).astype(dtype)
     query_rows = np.ascontiguousarray(_stacked(query, rows, comparison)[0].swapaxes(1, 2))
 
@@ -83,13 +83,15 @@ def _compare(
     return normaliser.ravel() + offset, log_share.reshape(-1, len(block))
 
 
-def _precision(logits: float, patches: int) -> type[np.float32] | type[np.float64]:
+def _precision(typical: float, largest: float, patches: int) -> type[np.float32] | type[np.float64]:
     """float32, unless logits of this size would be rounded too coarsely in it.
 
     A logit is rounded to about 2^-24 of its size, and a weight errs by as much. What is left of that in a score is
-    several times smaller, because a score sums over many patches; where there are few, there is no time to save.
+    several times smaller, because a score sums over many patches; where there are few, there is no time to save. A few
+    patches with far larger logits, such as a bright spot in a dark picture, must not spoil the sum either.
     """
-    return np.float32 if patches >= MANY_PATCHES and logits * 2.0**-24 < FLOAT32_ROUNDING else np.float64
+    rounding = max(typical, largest / 5) * 2.0**-24
+    return np.float32 if patches >= MANY_PATCHES and rounding < FLOAT32_ROUNDING else np.float64
 
 
 def _prepared(images: NDArray[np.float32], colour: NDArray[np.float64], comparison: Comparison) -> NDArray[np.float64]:

@@ -65,7 +65,7 @@ def _guess_layout(array: NDArray[np.generic]) -> str:
             return "NCHW" if first else "NHWC"
     raise PatchtraceError(
         f"an array of shape {array.shape} and type {array.dtype} can be read in more than one way: "
-        f"say layout='NHWC', 'NCHW' or another of {', '.join(LAYOUTS)}"
+        f"say layout= (--layout) NHWC, NCHW or another of {', '.join(LAYOUTS)}"
     )
 
 
@@ -83,7 +83,9 @@ def from_file(path: Path, key: str | None, layout: str | None) -> Pixels:
     except PatchtraceError:
         raise
     except Exception as error:  # a damaged file can raise nearly anything inside a reader
-        raise PatchtraceError(f"cannot read {path.name} as a NumPy file: {error or type(error).__name__}") from error
+        raise PatchtraceError(
+            f"cannot read {path.name} as a NumPy file: {str(error) or type(error).__name__}"
+        ) from error
 
 
 def _of_archive(stream: BinaryIO, where: str, key: str | None) -> object:
@@ -93,7 +95,7 @@ def _of_archive(stream: BinaryIO, where: str, key: str | None) -> object:
         chosen = key or (names[0] if len(names) == 1 else None)
         if chosen not in names:
             asked = f"{where} has no array {key!r}." if key else f"which array of {where} holds the images?"
-            raise PatchtraceError(f"{asked} Choose with key= one of {', '.join(names)}")
+            raise PatchtraceError(f"{asked} Choose with key= (--train-key, --query-key) one of {', '.join(names)}")
         return archive[chosen]
 
 

@@ -26,6 +26,8 @@ EXTENSIONS = frozenset((".jpg", ".jpeg", ".jfif", ".png", ".webp", ".gif", ".bmp
 
 #: Beyond this many pixels Pillow refuses a file by itself.
 PILLOW_LIMIT = 178_956_970
+#: The largest side that pictures are brought to.
+MOST_SIDE = 4096
 
 Exif = Literal["apply", "ignore"]
 Fit = Literal["cover", "pad"]
@@ -71,9 +73,11 @@ class Decoding:
 
     def __post_init__(self) -> None:
         if self.size is not None and not (
-            len(self.size) == 2 and all(isinstance(n, int) and 1 <= n <= 4096 for n in self.size)
+            isinstance(self.size, tuple)
+            and len(self.size) == 2
+            and all(isinstance(n, int) and 1 <= n <= MOST_SIDE for n in self.size)
         ):
-            raise PatchtraceError(f"size is {self.size!r}: use a height and a width from 1 to 4096")
+            raise PatchtraceError(f"size is {self.size!r}: use a height and a width from 1 to {MOST_SIDE}")
         if self.fit not in get_args(Fit):
             raise PatchtraceError(f"fit is {self.fit!r}: use one of {', '.join(get_args(Fit))}")
         if self.exif not in get_args(Exif):
@@ -166,10 +170,11 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     if image.mode in ("F", "I") or image.mode.startswith("I;"):
         if image.mode == "F":
             raise Unreadable("floating-point pixels, whose range is not known")
-        deep = np.asarray(image).astype(np.int64)
+        deep = np.asarray(image)
         if deep.min() < 0 or deep.max() > 65535:
-            raise Unreadable("more than 16 bits a pixel, whose range is not known")
-        grey = Image.fromarray(((deep * 255 + 32767) // 65535).astype(np.uint8))
+            raise Unreadable("pixels outside of 16 bits, whose range is not known")
+        levels = ((np.arange(65536) * 255 + 32767) // 65535).astype(np.uint8)
+        grey = Image.fromarray(levels[deep])
         clear = image.info.get("transparency")
         if not isinstance(clear, int):
             return grey

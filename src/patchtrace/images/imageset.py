@@ -6,7 +6,7 @@ import hashlib
 import operator
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ class Skipped:
 
     id: str
     reason: str
+    of: str = "collection"
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +66,7 @@ class ImageSet:
     ids: tuple[str, ...]
     skipped: tuple[Skipped, ...] = ()
     decoding: Decoding | None = None
-    remarks: tuple[str, ...] = field(default=())
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.pixels.ndim != 4 or len(self.pixels) != len(self.ids):
@@ -73,6 +74,12 @@ class ImageSet:
                 f"pixels of shape {self.pixels.shape} do not fit {len(self.ids)} ids: "
                 "use (images, channels, height, width) and one id for each image"
             )
+        if self.pixels.dtype not in (np.uint8, np.float32):
+            raise PatchtraceError(f"pixels are {self.pixels.dtype}: use uint8, or float32 in [-1, 1]")
+
+    def __repr__(self) -> str:
+        channels, height, width = self.shape
+        return f"<ImageSet of {len(self)} images, {channels} x {height} x {width}, {len(self.skipped)} skipped>"
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -116,11 +123,12 @@ class ImageSet:
         self,
         source: Any,
         *,
-        key: str | None = None,
         decoding: Decoding | None = None,
-        progress: Progress | None = None,
+        **options: Any,
     ) -> ImageSet:
         """Open other pictures at the size of these and by the same rules (or others): how queries are made ready.
+
+        Takes the other options of :meth:`open` too.
 
         Only the crop is left out: it belongs to the collection, and a generated picture has been through it.
         """
@@ -135,11 +143,16 @@ class ImageSet:
                 )
             rules = decoding or self.decoding or Decoding()
             rules = replace(rules, size=(height, width), grey=channels == 1, crop=None)
-            opened = ImageSet.open(source, key=key, decoding=rules, progress=progress)
+            opened = ImageSet.open(source, decoding=rules, **options)
         if opened.shape != self.shape:
             raise PatchtraceError(
                 f"queries have shape {opened.shape} and the set has {self.shape} (channels, height, width): "
                 "open both with the same size"
+            )
+        if self.pixels.dtype == np.uint8 and opened.pixels.dtype != np.uint8 and np.abs(opened.pixels).max() > 1.01:
+            raise PatchtraceError(
+                f"float queries reach {np.abs(opened.pixels).max():g}, but beside pictures they must lie in [-1, 1]: "
+                "give u8 pixels, or divide those by 127.5 and subtract 1"
             )
         return opened
 
@@ -180,6 +193,8 @@ class ImageSet:
             Called with (done, total).
         """
         rules = decoding or Decoding()
+        if not isinstance(rules, Decoding):
+            raise PatchtraceError(f"decoding is {decoding!r}: use Decoding(fit='pad'), for example")
         if size is not None:
             rules = replace(rules, size=_height_and_width(size))
         if limit is not None and limit < 1:
@@ -192,31 +207,43 @@ class ImageSet:
                 )
             return source if limit is None else source.subset(range(min(limit, len(source))))
         if isinstance(source, str | os.PathLike):
+            if not os.fspath(source):
+                raise PatchtraceError("the path is empty: '.' is the current folder")
             path = Path(source)
             batches = arrays.cifar_files(path)
             if batches:
                 return _of_pixels(arrays.from_cifar(batches), rules, limit)
             if path.suffix.lower() in sources.ARRAY_SUFFIXES and os.path.isfile(path):
                 return _of_pixels(arrays.from_file(path, key, layout), rules, limit)
-            if path.name == CELEBA_FOLDER and os.path.isdir(path) and rules.crop is None:
-                rules = replace(rules, crop=CELEBA_CROP)
+            rules = _with_celeba_crop(rules, [path])
             entries = sources.entries_of(path, key, follow_symlinks, rules)
         elif isinstance(source, Image.Image):
             entries = sources.Entries(iter([("0", source)]), 1)
         elif isinstance(source, list | tuple) and source and all(isinstance(s, Image.Image) for s in source):
             entries = sources.Entries(((str(i), image) for i, image in enumerate(source)), len(source))
         elif isinstance(source, list | tuple) and source and all(isinstance(s, str | os.PathLike) for s in source):
-            entries = sources.many([Path(s) for s in source], key, follow_symlinks, rules)
+            paths = [Path(s) for s in source]
+            rules = _with_celeba_crop(rules, paths)
+            entries = sources.many(paths, key, follow_symlinks, rules)
         elif type(source).__module__.partition(".")[0] == "datasets":
             entries = sources.hugging_face(source, key)
         elif has_own_size(source):
             return _of_pixels(arrays.from_array(np.asarray(source), layout), rules, limit)
         else:
+            what = "an empty list" if isinstance(source, list | tuple) and not source else f"a {type(source).__name__}"
             raise PatchtraceError(
-                f"a {type(source).__name__} cannot be opened as images: "
+                f"{what} cannot be opened as images: "
                 "give a path, a list of paths, an array, a PIL image or a Hugging Face dataset"
             )
+        if rules.crop is not None and rules.crop != (decoding or Decoding()).crop:
+            entries.remarks.append(f"CelebA's aligned pictures are cut to their middle {rules.crop} x {rules.crop}")
         return _of_entries(entries, rules, limit, progress)
+
+
+def _with_celeba_crop(rules: Decoding, paths: list[Path]) -> Decoding:
+    """The rules for CelebA's aligned folder or files in it; a crop that was asked for stays."""
+    celeba = all(CELEBA_FOLDER in (path.name, path.parent.name) for path in paths)
+    return replace(rules, crop=CELEBA_CROP) if celeba and rules.crop is None else rules
 
 
 def _of_pixels(pixels: arrays.Pixels, rules: Decoding, limit: int | None) -> ImageSet:
@@ -265,10 +292,9 @@ def _of_entries(entries: sources.Entries, rules: Decoding, limit: int | None, pr
         if len(ids) == limit:
             break
     if not ids:
-        reasons = "".join(f"\n  {s.id}: {s.reason}" for s in skipped[:5])
-        raise PatchtraceError(
-            "no readable image was found" + (f"; {len(skipped)} were unreadable:{reasons}" if reasons else "")
-        )
+        lines = [f"{s.id}: {s.reason}" for s in skipped[:5]] + [f"({remark})" for remark in entries.remarks]
+        counted = f"; {len(skipped)} were unreadable" if skipped else ""
+        raise PatchtraceError("\n  ".join([f"no readable image was found{counted}", *lines]))
     return ImageSet(np.stack(pictures), tuple(ids), tuple(skipped), rules, tuple(entries.remarks))
 
 

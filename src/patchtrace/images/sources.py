@@ -213,7 +213,7 @@ def _image_column(schema: Any, column: str | None, where: str) -> str:
     chosen = column or (usual[0] if usual else None)
     if chosen not in names:
         asked = f"{where} has no column {column!r}." if column else f"which column of {where} holds the images?"
-        raise PatchtraceError(f"{asked} Choose with key= one of {', '.join(names)}")
+        raise PatchtraceError(f"{asked} Choose with key= (--train-key, --query-key) one of {', '.join(names)}")
     return str(chosen)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,6 +27,8 @@ class Method(ABC):
     def fit(self, train: Any) -> Self:
         """Take the training set: an ImageSet, or anything that ``ImageSet.open`` takes."""
         images = ImageSet.open(train)
+        if len(images) == 0:
+            raise PatchtraceError("the training set holds no image")
         self._check(images)
         self.train_ = images
         return self
@@ -73,7 +76,7 @@ class Method(ABC):
             **{
                 "settings": self.settings(),
                 "facts": facts_of(train, queries),
-                "skipped": train.skipped + queries.skipped,
+                "skipped": train.skipped + tuple(replace(item, of="queries") for item in queries.skipped),
                 **more,
             },
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -86,12 +88,21 @@ class NDA(Method):
         recipe = self.recipe_
         engine, memory = get_engine(self.engine), parse_memory(self.memory)
         eps = {level.t: _noise(level.t, recipe, train.shape, noise) for level in recipe.levels}
+        if len({len(draws) for draws in eps.values()}) > 1:
+            raise PatchtraceError("the noise has more draws at one t than at another: give each t the same number")
         steps = [
             (level.t, Comparison.of(scale, recipe), weight / len(recipe.levels))
             for level in recipe.levels
             for scale, weight in level.weighted_scales()
         ]
         height, width = train.shape[1:]
+        # One divisor for all images, so that shares rank as scores do: the number of query patches. Where scales differ
+        # in it, their mean with the weights that they have in the scores.
+        patches = sum(weight * step.patches(height, width) for _, step, weight in steps)
+        if recipe.exponent * math.log(patches) > math.log(np.finfo(np.float32).max):
+            raise PatchtraceError(
+                f"exponent is {recipe.exponent}: scores would be too large for float32, use a smaller one"
+            )
         count = _Counter(
             progress,
             len(opened) * len(train) * sum(step.pairs(height, width) * len(eps[t]) for t, step, _ in steps),
@@ -115,15 +126,14 @@ class NDA(Method):
                 scores[q] += part
                 if parts:
                     by_step[number, q] = part
-        # One divisor for all images, so that shares rank as scores do: the number of query patches. Where scales differ
-        # in it, their mean with the weights that they have in the scores.
-        patches = sum(weight * step.patches(height, width) for _, step, weight in steps)
+        used = replace(recipe, draws=len(eps[recipe.levels[0].t]))
+        source = "from the seed" if noise is None else "given by the caller"
         return self._result(
             train,
             opened,
             scores**recipe.exponent,
             scores / patches,
-            settings=self.settings() | {"noise": "from the seed" if noise is None else "given by the caller"},
+            settings=self.settings() | {"recipe": used.to_dict(), "noise": source},
             parts=by_step if parts else None,
             part_names=tuple(Part(t, step.patch, step.pool) for t, step, _ in steps) if parts else (),
         )
@@ -141,6 +151,8 @@ class NDA(Method):
         return Recipe.for_size(*self.train_.shape[1:])
 
     def _check(self, train: ImageSet) -> None:
+        if self.recipe is not None and not isinstance(self.recipe, Recipe):
+            raise PatchtraceError(f"recipe is {self.recipe!r}: use a Recipe, such as Recipe.preset('cifar')")
         if self.recipe is not None:
             self.recipe.check(*train.shape[1:])
 
@@ -155,7 +167,7 @@ def _noise(
     if t not in given:
         raise PatchtraceError(f"noise has no entry for t = {t}: it needs one for each level of the recipe")
     noise = np.asarray(given[t], dtype=np.float32)
-    if noise.shape[-3:] != shape or noise.ndim not in (3, 4) or not np.isfinite(noise).all():
+    if noise.shape[-3:] != shape or noise.ndim not in (3, 4) or noise.size == 0 or not np.isfinite(noise).all():
         raise PatchtraceError(
             f"the noise for t = {t} has shape {noise.shape}: use finite values of shape {shape} or (draws, *{shape})"
         )
