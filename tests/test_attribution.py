@@ -48,6 +48,12 @@ def test_equal_scores_keep_the_order_of_the_set():
     assert [hit.index for hit in of([[0.2, 0.5, 0.2, 0.2]]).top(4)[0]] == [1, 0, 2, 3]
 
 
+def test_scores_that_an_exponent_rounded_away_still_rank_by_share():
+    scores, shares = np.float32([[0, 0, 5]]), np.float32([[1e-9, 2e-9, 0.5]])
+    result = Attribution(scores, shares, ("q",), ("a", "b", "c"), "nda")
+    assert [hit.id for hit in result.top(3)[0]] == ["c", "b", "a"]
+
+
 def test_asking_for_more_than_there_are_gives_all():
     assert len(of([[0.1, 0.2]]).top(10)[0]) == 2
 
