@@ -18,8 +18,8 @@ from patchtrace.engines.contract import Axis, BlockResult, Comparison, Floats, N
 
 #: The tables of a chunk of images should stay in the processor's cache; more images at once are slower, not faster.
 CACHE_BYTES = 8 << 20
-#: Rounding of a logit up to which float32 is used; measured, scores then agree with float64 to better than 1e-5.
-FLOAT32_ROUNDING = 2e-5
+#: Rounding of a logit up to which float32 is used (at k = 100); scores then agree with float64 to 1e-5 or better.
+FLOAT32_ROUNDING = 1.5e-5
 MANY_PATCHES = 200
 #: OpenBLAS, which NumPy's wheels carry, uses several threads from 4 * 65536 multiplications on.
 ONE_THREAD_PRODUCTS = 4 * 65536
@@ -63,7 +63,7 @@ def _compare(
     squares = comparison.extent**2 * (block.var(axis=(0, 2, 3)) + (block.mean(axis=(0, 2, 3)) - colour) ** 2).sum()
     of_query = np.abs(offset + query.shape[1] * comparison.taps**2 / 2)
     of_block = squares * (comparison.pool / comparison.pool_divisor * signal) ** 2 / (2 * variance)
-    dtype = _precision(max(of_query.mean(), of_block), of_query.max(), len(offset))
+    dtype = _precision(max(of_query.mean(), of_block), of_query.max(), len(offset), comparison.k)
     query = np.concatenate([query * (signal / variance), np.ones((1, 2, *query.shape[2:]))], axis=1).astype(dtype)
     query_rows = np.ascontiguousarray(_stacked(query, rows, comparison)[0].swapaxes(1, 2))
 
@@ -83,15 +83,17 @@ def _compare(
     return normaliser.ravel() + offset, log_share.reshape(-1, len(block))
 
 
-def _precision(typical: float, largest: float, patches: int) -> type[np.float32] | type[np.float64]:
+def _precision(typical: float, largest: float, patches: int, k: int) -> type[np.float32] | type[np.float64]:
     """float32, unless logits of this size would be rounded too coarsely in it.
 
     A logit is rounded to about 2^-24 of its size, and a weight errs by as much. What is left of that in a score is
-    several times smaller, because a score sums over many patches; where there are few, there is no time to save. A few
-    patches with far larger logits, such as a bright spot in a dark picture, must not spoil the sum either.
+    several times smaller, because a score sums over many patches and k weights for each. Where there are few of them,
+    less rounding is allowed; where there are very few patches, there is no time to save. A few patches with far larger
+    logits, such as a bright spot in a dark picture, must not spoil the sum either.
     """
     rounding = max(typical, largest / 5) * 2.0**-24
-    return np.float32 if patches >= MANY_PATCHES and rounding < FLOAT32_ROUNDING else np.float64
+    allowed = FLOAT32_ROUNDING * min(1.0, (k / 100) ** 0.5)
+    return np.float32 if patches >= MANY_PATCHES and rounding < allowed else np.float64
 
 
 def _prepared(images: NDArray[np.float32], colour: NDArray[np.float64], comparison: Comparison) -> NDArray[np.float64]:
