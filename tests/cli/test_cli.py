@@ -247,7 +247,7 @@ def test_broken_images_are_listed_and_the_good_ones_scored(call, photos, query, 
     assert code == 3
     assert "2.png" in out
     assert f"{len(expected)} images could not be read" in err
-    assert "1 symbolic links were not followed" in err
+    assert "symbolic links were not followed: 1" in err
     with (tmp_path / "run" / "skipped.csv").open() as stream:
         listed = {row["id"]: row["reason"] for row in csv.DictReader(stream)}
     assert list(listed) == list(expected)

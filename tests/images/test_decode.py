@@ -371,9 +371,11 @@ def test_half_a_file_is_unreadable(encoded, noise, kind):
     ("content", "reason"),
     [
         pytest.param(b"", "empty file", id="no bytes"),
-        pytest.param(b"This is no picture.\n" * 20, "not an image of a known format", id="text"),
-        pytest.param(b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image of a known format", id="svg"),
-        pytest.param(b"%!PS-Adobe-3.0 EPSF-3.0\n", "not an image of a known format", id="a program in PostScript"),
+        pytest.param(b"This is no picture.\n" * 20, "not an image of a kind that can be read", id="text"),
+        pytest.param(b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image of a kind that can be read", id="svg"),
+        pytest.param(
+            b"%!PS-Adobe-3.0 EPSF-3.0\n", "not an image of a kind that can be read", id="a program in PostScript"
+        ),
     ],
 )
 def test_a_file_that_is_no_image_says_so(tmp_path, content, reason):
@@ -384,7 +386,7 @@ def test_a_file_that_is_no_image_says_so(tmp_path, content, reason):
 
 
 def test_a_format_that_is_not_listed_is_not_decoded(encoded):
-    with pytest.raises(Unreadable, match="not an image of a known format"):
+    with pytest.raises(Unreadable, match="not an image of a kind that can be read"):
         decode(encoded(two_halves(RED, BLUE), "PPM"), Decoding())
 
 

@@ -225,7 +225,7 @@ def test_images_that_cannot_be_read_are_listed_with_the_reason(four_of_six):
     reasons = [(entry.id, entry.reason) for entry in ImageSet.open(four_of_six).skipped]
     assert reasons[0] == ("a2.png", "empty file")
     assert reasons[1][0] == "b2.png"
-    assert reasons[1][1].startswith("not an image of a known format")
+    assert reasons[1][1].startswith("not an image of a kind that can be read")
     assert len(reasons) == 2
 
 

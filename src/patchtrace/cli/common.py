@@ -96,7 +96,7 @@ def write_run(
 def say_skipped(skipped: tuple[Skipped, ...], listed: Path | None) -> None:
     """Tell how many images could not be read, and which: in the file if there is one, else here."""
     where = f"; listed in {listed}" if listed else ":"
-    click.echo(f"{len(skipped)} images could not be read{where}", err=True)
+    click.echo(f"{len(skipped)} image{'s' * (len(skipped) > 1)} could not be read{where}", err=True)
     if listed is None:
         for item in skipped[:20]:
             click.echo(f"  {printable(item.id)}: {printable(item.reason)}", err=True)

@@ -120,7 +120,7 @@ def decode(source: Path | bytes | Image.Image, rules: Decoding) -> NDArray[np.ui
     except Unreadable:
         raise
     except UnidentifiedImageError as error:
-        raise Unreadable(f"not an image of a known format ({', '.join(FORMATS)})") from error
+        raise Unreadable(f"not an image of a kind that can be read ({', '.join(FORMATS)})") from error
     except Image.DecompressionBombError as error:
         raise Unreadable(f"more than {rules.max_pixels} pixels") from error
     except MemoryError as error:

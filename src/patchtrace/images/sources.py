@@ -107,7 +107,7 @@ def folder(root: Path, follow_symlinks: bool = False) -> Entries:
             elif os.path.splitext(child.name)[1].lower() in EXTENSIONS:
                 found.append((shown((relative / child.name).as_posix()), Path(child.path)))
     found.sort(key=lambda entry: entry[0])
-    remarks = [f"{links} symbolic links were not followed"] if links else []
+    remarks = [f"symbolic links were not followed: {links}"] if links else []
     return Entries(iter(found), len(found), remarks)
 
 
