@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -85,58 +85,63 @@ class NDA(Method):
             Keep what each level and scale adds to the scores.
         """
         train, opened = self._opened(queries)
-        recipe = self.recipe_
-        engine, memory = get_engine(self.engine), parse_memory(self.memory)
-        eps = {level.t: _noise(level.t, recipe, train.shape, noise) for level in recipe.levels}
-        if len({len(draws) for draws in eps.values()}) > 1:
-            raise PatchtraceError("the noise has more draws at one t than at another: give each t the same number")
+        recipe, eps = _with_noise(self.recipe_, train.shape, noise)
         steps = [
-            (level.t, Comparison.of(scale, recipe), weight / len(recipe.levels))
+            _Step(level.t, Comparison.of(scale, recipe), weight / len(recipe.levels))
             for level in recipe.levels
             for scale, weight in level.weighted_scales()
         ]
-        height, width = train.shape[1:]
         # One divisor for all images, so that shares rank as scores do: the number of query patches. Where scales differ
         # in it, their mean with the weights that they have in the scores.
-        patches = sum(weight * step.patches(height, width) for _, step, weight in steps)
+        patches = sum(step.weight * step.comparison.patches(*train.shape[1:]) for step in steps)
         if recipe.exponent * math.log(patches) > math.log(np.finfo(np.float32).max):
             raise PatchtraceError(
                 f"exponent is {recipe.exponent}: scores would be too large for float32, use a smaller one"
             )
-        count = _Counter(
-            progress,
-            len(opened) * len(train) * sum(step.pairs(height, width) * len(eps[t]) for t, step, _ in steps),
-        )
         scores = np.zeros((len(opened), len(train)))
         by_step = np.zeros((len(steps) if parts else 0, *scores.shape), dtype=np.float32)
-        for q in range(len(opened)):
-            clean = opened.block(q, q + 1)[0]
-            for number, (t, step, weight) in enumerate(steps):
-                query = NoisyQuery.of(clean, eps[t], *recipe.noise_at(t))
-                masses = image_masses(
-                    engine,
-                    query,
-                    train,
-                    step,
-                    flips=recipe.flips,
-                    memory=memory,
-                    progress=count.per_image(step.pairs(height, width) * len(query)),
-                )
-                part = weight * masses.mean(axis=0)
-                scores[q] += part
-                if parts:
-                    by_step[number, q] = part
-        used = replace(recipe, draws=len(eps[recipe.levels[0].t]))
+        for q, number, part in self._parts(train, opened, steps, eps, progress):
+            scores[q] += part
+            if parts:
+                by_step[number, q] = part
         source = "from the seed" if noise is None else "given by the caller"
         return self._result(
             train,
             opened,
             scores**recipe.exponent,
             scores / patches,
-            settings=self.settings() | {"recipe": used.to_dict(), "noise": source},
+            settings=self.settings() | {"recipe": recipe.to_dict(), "noise": source},
             parts=by_step if parts else None,
-            part_names=tuple(Part(t, step.patch, step.pool) for t, step, _ in steps) if parts else (),
+            part_names=tuple(Part(step.t, step.comparison.patch, step.comparison.pool) for step in steps)
+            if parts
+            else (),
         )
+
+    def _parts(
+        self,
+        train: ImageSet,
+        queries: ImageSet,
+        steps: list[_Step],
+        eps: Mapping[int, NDArray[np.float32]],
+        progress: Progress | None,
+    ) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
+        """For each query and step, what the step adds to the scores of all training images, mean over draws."""
+        recipe, engine, memory = self.recipe_, get_engine(self.engine), parse_memory(self.memory)
+        work = [step.comparison.pairs(*train.shape[1:]) * len(eps[step.t]) for step in steps]
+        count = _Counter(progress, len(queries) * len(train) * sum(work))
+        for q in range(len(queries)):
+            clean = queries.block(q, q + 1)[0]
+            for number, step in enumerate(steps):
+                masses = image_masses(
+                    engine,
+                    NoisyQuery.of(clean, eps[step.t], *recipe.noise_at(step.t)),
+                    train,
+                    step.comparison,
+                    flips=recipe.flips,
+                    memory=memory,
+                    progress=count.per_image(work[number]),
+                )
+                yield q, number, step.weight * masses.mean(axis=0)
 
     def settings(self) -> dict[str, Any]:
         return {"recipe": self.recipe_.to_dict(), "engine": get_engine(self.engine).name}
@@ -157,13 +162,34 @@ class NDA(Method):
             self.recipe.check(*train.shape[1:])
 
 
-def _noise(
-    t: int, recipe: Recipe, shape: tuple[int, int, int], given: Mapping[int, ArrayLike] | None
-) -> NDArray[np.float32]:
-    """The noise at level t: (draws, channels, height, width). A draw does not depend on how many there are."""
+class _Step(NamedTuple):
+    """One scale at one level, with its weight in the score."""
+
+    t: int
+    comparison: Comparison
+    weight: float
+
+
+def _with_noise(
+    recipe: Recipe, shape: tuple[int, int, int], given: Mapping[int, ArrayLike] | None
+) -> tuple[Recipe, dict[int, NDArray[np.float32]]]:
+    """For each level its noise (draws, channels, height, width), and the recipe with the number of draws there are."""
     if given is None:
-        draws = [np.random.default_rng((recipe.seed, t, draw)).standard_normal(shape) for draw in range(recipe.draws)]
-        return np.stack(draws).astype(np.float32)
+        return recipe, {level.t: _drawn(recipe, level.t, shape) for level in recipe.levels}
+    eps = {level.t: _checked(given, level.t, shape) for level in recipe.levels}
+    counts = {len(noise) for noise in eps.values()}
+    if len(counts) > 1:
+        raise PatchtraceError("the noise has more draws at one t than at another: give each t the same number")
+    return replace(recipe, draws=counts.pop()), eps
+
+
+def _drawn(recipe: Recipe, t: int, shape: tuple[int, int, int]) -> NDArray[np.float32]:
+    """Noise from the seed. A draw does not depend on how many there are, nor on the other levels."""
+    draws = [np.random.default_rng((recipe.seed, t, draw)).standard_normal(shape) for draw in range(recipe.draws)]
+    return np.stack(draws).astype(np.float32)
+
+
+def _checked(given: Mapping[int, ArrayLike], t: int, shape: tuple[int, int, int]) -> NDArray[np.float32]:
     if t not in given:
         raise PatchtraceError(f"noise has no entry for t = {t}: it needs one for each level of the recipe")
     noise = np.asarray(given[t], dtype=np.float32)
