@@ -140,8 +140,6 @@ class Attribution:
             with replacing(path) as temporary, temporary.open("wb") as stream:
                 np.save(stream, array, allow_pickle=False)
             checksums[path.name] = _sha256(path)
-        if self.parts is None:
-            (directory / "parts.npy").unlink(missing_ok=True)  # of an older result, which this one replaces
         manifest = {
             "patchtrace": "attribution",
             "file_version": FILE_VERSION,
@@ -156,6 +154,8 @@ class Attribution:
         }
         with replacing(directory / MANIFEST) as temporary:
             temporary.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        if self.parts is None:
+            (directory / "parts.npy").unlink(missing_ok=True)  # of an older result, which this one has replaced
         return directory
 
     @classmethod

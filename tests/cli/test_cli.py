@@ -22,7 +22,7 @@ from PIL import Image
 
 import patchtrace
 from patchtrace import Attribution, ImageSet, Recipe
-from patchtrace.cli import _run
+from patchtrace.cli import _run, common
 from patchtrace.cli.common import print_table
 
 FAST = ["--preset", "quick", "--size", "12"]
@@ -194,6 +194,21 @@ def test_a_new_run_leaves_nothing_of_the_old_one(call, photos, query, tmp_path):
     assert left == ["attribution.json", "ranking.csv", "scores.npy", "shares.npy", "sheet.png"]
 
 
+def test_a_run_that_cannot_be_written_takes_nothing_of_the_old_one(call, photos, query, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    call("attribute", query, "--train", photos, *FAST, "--format", "json", "-o", run)
+    before = {path.name for path in run.iterdir()}
+
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(common, "contact_sheet", full_disk)
+    code, _, err = call("attribute", query, "--train", photos, "--size", 12, "--method", "pixel", "-o", run)
+    assert code == 1
+    assert "No space left" in err
+    assert before <= {path.name for path in run.iterdir()}
+
+
 def test_mistakes_are_found_before_the_collection_is_read(call, photos, query, tmp_path, monkeypatch):
     monkeypatch.setattr(ImageSet, "open", lambda *a, **k: pytest.fail("the collection was opened"))
     (tmp_path / "bad.toml").write_text("k = 0")
@@ -327,7 +342,6 @@ def test_wrong_usage_is_code_2(call, photos, query, arguments):
     assert err
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
 def test_ctrl_c_is_code_130_and_leaves_nothing_half_written(tmp_path):
     rng = np.random.default_rng(0)
     np.save(tmp_path / "many.npy", rng.integers(0, 256, (4000, 32, 32, 3), dtype=np.uint8))
@@ -425,7 +439,7 @@ def test_recipe_check_tells_a_sound_recipe_from_a_bad_one(call, tmp_path):
     path.write_text(Recipe.preset("cifar").to_toml())
     code, out, _ = call("recipe", "check", path)
     assert code == 0
-    assert "620,944" in out  # pairs at t = 100: (28^2 interior + 4 overhanging)^2
+    assert f"{(28**2 + 4) ** 2:,}" in out  # pairs at t = 100: on each axis 28 interior positions and 4 that hang over
     assert call("recipe", "check", path, "--size", 16)[0] == 1
     path.write_text(path.read_text().replace("k = 100", "k = 0"))
     code, _, err = call("recipe", "check", path)

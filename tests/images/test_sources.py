@@ -257,7 +257,7 @@ def test_the_number_of_images_in_a_list_is_known_unless_an_archive_is_in_it(
     flat_file(tmp_path / "folder" / "c.png")
     if with_archive:
         paths.append(write_tar(tmp_path / "t.tar", {"one.png": "red"}))
-    assert sources.many(paths, None, False, Decoding()).count == count
+    assert sources.of_paths(paths, None, False, Decoding()).count == count
 
 
 # --- tar archives ---

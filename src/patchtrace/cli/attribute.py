@@ -166,7 +166,7 @@ def _read(options: dict[str, Any], quiet: bool) -> tuple[ImageSet, ImageSet]:
     common = {"decoding": decoding, "layout": options["layout"], "follow_symlinks": options["follow_symlinks"]}
     paths = list(options["train"])
     size = options["size"]
-    if size is None and not (len(paths) == 1 and has_own_size(paths[0])):
+    if size is None and not has_own_size(paths):
         size = PRESET_SIZES[options["preset"]] if options["preset"] else DEFAULT_SIZE
     with _about("the collection"), progress_bar("reading the collection", quiet) as progress:
         train = ImageSet.open(

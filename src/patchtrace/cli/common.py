@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import get_args
 
 import click
 from tqdm import tqdm
@@ -75,22 +76,26 @@ def write_run(
     result: Attribution, queries: ImageSet, train: ImageSet, output: Path, table: TableFormat = "csv"
 ) -> Path | None:
     """Everything about the run, in place of an older one; returns the list of unreadable images, if there is one."""
-    for name in ("ranking.csv", "ranking.json", "ranking.parquet", "recipe.toml", "sheet.png", "skipped.csv"):
-        (output / name).unlink(missing_ok=True)
     result.save(output)
-    result.export(output / f"ranking.{table}")
-    if "recipe" in result.settings:
-        with replacing(output / "recipe.toml") as temporary:
-            temporary.write_text(Recipe.from_dict(result.settings["recipe"]).to_toml(), encoding="utf-8")
+    ranking, recipe, skipped = output / f"ranking.{table}", output / "recipe.toml", output / "skipped.csv"
+    result.export(ranking)
     with replacing(output / "sheet.png") as temporary:
         contact_sheet(result, queries, train).save(temporary, format="PNG")
-    if not result.skipped:
-        return None
-    with replacing(output / "skipped.csv") as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(("of", "id", "reason"))
-        writer.writerows((item.of, item.id, item.reason) for item in result.skipped)
-    return output / "skipped.csv"
+    written = {ranking}
+    if "recipe" in result.settings:
+        with replacing(recipe) as temporary:
+            temporary.write_text(Recipe.from_dict(result.settings["recipe"]).to_toml(), encoding="utf-8")
+        written.add(recipe)
+    if result.skipped:
+        with replacing(skipped) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(("of", "id", "reason"))
+            writer.writerows((item.of, item.id, item.reason) for item in result.skipped)
+        written.add(skipped)
+    # what only the older run had goes last, so that a failure on the way takes nothing with it
+    for stale in {*(output / f"ranking.{kind}" for kind in get_args(TableFormat)), recipe, skipped} - written:
+        stale.unlink(missing_ok=True)
+    return skipped if result.skipped else None
 
 
 def say_skipped(skipped: tuple[Skipped, ...], listed: Path | None) -> None:

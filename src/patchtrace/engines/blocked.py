@@ -60,7 +60,7 @@ def _compare(
     query = _prepared(noisy[None], signal * colour, comparison)
     offset = -_patch_sums((query**2).sum(axis=1), rows, columns, comparison).ravel() / (2 * variance)
     # how large logits are without the offset: seen from the query (of whose square D/2 is noise), and from the block
-    squares = comparison.extent**2 * (block.var(axis=(0, 2, 3)) + (block.mean(axis=(0, 2, 3)) - colour) ** 2).sum()
+    squares = comparison.extent**2 * ((block - colour[:, None, None]) ** 2).mean(axis=(0, 2, 3)).sum()
     of_query = np.abs(offset + query.shape[1] * comparison.taps**2 / 2)
     of_block = squares * (comparison.pool / comparison.pool_divisor * signal) ** 2 / (2 * variance)
     dtype = _precision(max(of_query.mean(), of_block), of_query.max(), len(offset), comparison.k)

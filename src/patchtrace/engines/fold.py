@@ -78,7 +78,8 @@ class _Waiting:
     def __init__(self, memory: int) -> None:
         self._left = memory
         self._results: list[BlockResult | tuple[NDArray[np.float64], tuple[int, ...]]] = []
-        self._file = tempfile.TemporaryFile(prefix="patchtrace-")  # noqa: SIM115  # closed by __exit__
+        # spooled only so that nothing touches the disk before something must
+        self._file = tempfile.SpooledTemporaryFile(max_size=1, prefix="patchtrace-")  # noqa: SIM115  # see __exit__
 
     def __enter__(self) -> _Waiting:
         return self

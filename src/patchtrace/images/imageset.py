@@ -128,12 +128,10 @@ class ImageSet:
     ) -> ImageSet:
         """Open other pictures at the size of these and by the same rules (or others): how queries are made ready.
 
-        Takes the other options of :meth:`open` too.
-
-        Only the crop is left out: it belongs to the collection, and a generated picture has been through it.
+        Only the crop is left out: it belongs to the collection, and a generated picture has been through it. Takes the
+        other options of :meth:`open` too.
         """
         channels, height, width = self.shape
-        source = _alone(source)
         if isinstance(source, ImageSet):
             opened = source
         else:
@@ -199,32 +197,25 @@ class ImageSet:
             rules = replace(rules, size=_height_and_width(size))
         if limit is not None and limit < 1:
             raise PatchtraceError(f"limit is {limit}: use a number of at least 1")
-        source = _alone(source)
         if isinstance(source, ImageSet):
             if size is not None and rules.size != source.shape[1:]:
                 raise PatchtraceError(
                     f"the set is open already, at {source.shape[1:]}: open its source with size={size}"
                 )
             return source if limit is None else source.subset(range(min(limit, len(source))))
-        if isinstance(source, str | os.PathLike):
-            if not os.fspath(source):
-                raise PatchtraceError("the path is empty: '.' is the current folder")
-            path = Path(source)
-            batches = arrays.cifar_files(path)
-            if batches:
-                return _of_pixels(arrays.from_cifar(batches), rules, limit)
-            if path.suffix.lower() in sources.ARRAY_SUFFIXES and os.path.isfile(path):
-                return _of_pixels(arrays.from_file(path, key, layout), rules, limit)
-            rules = _with_celeba_crop(rules, [path])
-            entries = sources.entries_of(path, key, follow_symlinks, rules)
-        elif isinstance(source, Image.Image):
-            entries = sources.Entries(iter([("0", source)]), 1)
-        elif isinstance(source, list | tuple) and source and all(isinstance(s, Image.Image) for s in source):
-            entries = sources.Entries(((str(i), image) for i, image in enumerate(source)), len(source))
-        elif isinstance(source, list | tuple) and source and all(isinstance(s, str | os.PathLike) for s in source):
-            paths = [Path(s) for s in source]
-            rules = _with_celeba_crop(rules, paths)
-            entries = sources.many(paths, key, follow_symlinks, rules)
+        listed: Any = [source] if isinstance(source, str | os.PathLike | Image.Image) else source
+        if _all_of(listed, str | os.PathLike):
+            paths = [_path(item) for item in listed]
+            if has_own_size(paths):
+                return _of_pixels(_array_file(paths[0], key, layout), rules, limit)
+            celeba = rules.crop is None and all(CELEBA_FOLDER in (path.name, path.parent.name) for path in paths)
+            if celeba:
+                rules = replace(rules, crop=CELEBA_CROP)
+            entries = sources.of_paths(paths, key, follow_symlinks, rules)
+            if celeba:
+                entries.remarks.append(f"CelebA's aligned pictures are cut to their middle {rules.crop} x {rules.crop}")
+        elif _all_of(listed, Image.Image):
+            entries = sources.Entries(((str(i), image) for i, image in enumerate(listed)), len(listed))
         elif type(source).__module__.partition(".")[0] == "datasets":
             entries = sources.hugging_face(source, key)
         elif has_own_size(source):
@@ -235,15 +226,22 @@ class ImageSet:
                 f"{what} cannot be opened as images: "
                 "give a path, a list of paths, an array, a PIL image or a Hugging Face dataset"
             )
-        if rules.crop is not None and rules.crop != (decoding or Decoding()).crop:
-            entries.remarks.append(f"CelebA's aligned pictures are cut to their middle {rules.crop} x {rules.crop}")
         return _of_entries(entries, rules, limit, progress)
 
 
-def _with_celeba_crop(rules: Decoding, paths: list[Path]) -> Decoding:
-    """The rules for CelebA's aligned folder or files in it; a crop that was asked for stays."""
-    celeba = all(CELEBA_FOLDER in (path.name, path.parent.name) for path in paths)
-    return replace(rules, crop=CELEBA_CROP) if celeba and rules.crop is None else rules
+def _all_of(items: Any, kind: Any) -> bool:
+    return isinstance(items, list | tuple) and len(items) > 0 and all(isinstance(item, kind) for item in items)
+
+
+def _path(item: str | os.PathLike[str]) -> Path:
+    if not os.fspath(item):
+        raise PatchtraceError("the path is empty: '.' is the current folder")
+    return Path(item)
+
+
+def _array_file(path: Path, key: str | None, layout: str | None) -> arrays.Pixels:
+    batches = arrays.cifar_files(path)
+    return arrays.from_cifar(batches) if batches else arrays.from_file(path, key, layout)
 
 
 def _of_pixels(pixels: arrays.Pixels, rules: Decoding, limit: int | None) -> ImageSet:
@@ -313,15 +311,12 @@ def _height_and_width(size: object) -> tuple[int, int]:
     return height, width
 
 
-def _alone(source: Any) -> Any:
-    """The one path of a list of one, which may be an array file."""
-    one = isinstance(source, list | tuple) and len(source) == 1 and isinstance(source[0], str | os.PathLike)
-    return source[0] if one else source
-
-
 def has_own_size(source: Any) -> bool:
     """Whether the source is pixels of one size already, and not files of any size."""
+    if _all_of(source, str | os.PathLike) and len(source) == 1:
+        source = source[0]
     if isinstance(source, str | os.PathLike):
         path = Path(source)
-        return path.suffix.lower() in sources.ARRAY_SUFFIXES or arrays.cifar_files(path) is not None
+        array_file = path.suffix.lower() in sources.ARRAY_SUFFIXES and os.path.isfile(path)
+        return array_file or arrays.cifar_files(path) is not None
     return isinstance(source, ImageSet) or (hasattr(source, "__array__") and not isinstance(source, Image.Image))

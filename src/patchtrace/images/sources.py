@@ -6,6 +6,7 @@ import lzma
 import os
 import tarfile
 import zlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -55,9 +56,11 @@ def entries_of(path: Path, key: str | None, follow_symlinks: bool, rules: Decodi
     return Entries(iter([(shown(path.name), path)]), 1)
 
 
-def many(paths: Sequence[Path], key: str | None, follow_symlinks: bool, rules: Decoding) -> Entries:
-    """Several paths one after the other; ids are made relative to the folder they share."""
+def of_paths(paths: Sequence[Path], key: str | None, follow_symlinks: bool, rules: Decoding) -> Entries:
+    """One path, or several one after the other, whose ids are then relative to the folder they share."""
     parts = [entries_of(path, key, follow_symlinks, rules) for path in paths]
+    if len(parts) == 1:
+        return parts[0]
     parents = [os.path.abspath(path.parent) for path in paths]
     try:
         common = os.path.commonpath(parents)
@@ -85,9 +88,9 @@ def folder(root: Path, follow_symlinks: bool = False) -> Entries:
     found: list[tuple[str, Payload]] = []
     links = 0
     seen: set[tuple[int, int]] = set()
-    waiting = [root]
+    waiting = deque([root])
     while waiting:
-        directory = waiting.pop(0)
+        directory = waiting.popleft()
         relative = directory.relative_to(root)
         try:
             info = directory.stat()
@@ -123,10 +126,8 @@ def tar(path: Path, rules: Decoding) -> Entries:
                         continue
                     name = shown(member.name)
                     if member.size > rules.max_bytes:
-                        yield (
-                            name,
-                            Unreadable(f"{member.size} bytes, more than the limit of {rules.max_bytes}"),
-                        )
+                        reason = f"{member.size} bytes, more than the limit of {rules.max_bytes}"
+                        yield name, Unreadable(reason)
                         continue
                     content = archive.extractfile(member)
                     assert content is not None
