@@ -639,3 +639,11 @@ def test_a_member_that_claims_more_than_there_is_does_not_keep_us_waiting(tmp_pa
         [sys.executable, "-c", code, tmp_path / "a.tar"], capture_output=True, text=True, timeout=60, check=False
     )
     assert "damaged or cut short" in done.stderr
+
+
+def test_a_tar_of_the_current_folder_gives_the_ids_of_the_folder(tmp_path, flat_file):
+    folder = flat_file(tmp_path / "photos" / "sub" / "a.png").parent.parent
+    with tarfile.open(tmp_path / "photos.tar", "w") as archive:
+        archive.add(folder, arcname=".")
+        assert "./sub/a.png" in archive.getnames()
+    assert ImageSet.open(tmp_path / "photos.tar").ids == ImageSet.open(folder).ids

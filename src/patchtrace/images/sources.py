@@ -124,7 +124,7 @@ def tar(path: Path, rules: Decoding) -> Entries:
                     archive.members = []  # type: ignore[attr-defined]  # or it would remember every header
                     if os.path.splitext(member.name)[1].lower() not in EXTENSIONS or not member.isreg():
                         continue
-                    name = shown(member.name)
+                    name = shown(member.name.removeprefix("./"))  # `tar -C folder .` puts it before every name
                     if member.size > rules.max_bytes:
                         reason = f"{member.size} bytes, more than the limit of {rules.max_bytes}"
                         yield name, Unreadable(reason)
