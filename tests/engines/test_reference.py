@@ -72,17 +72,17 @@ def test_equals_the_formula_written_out(border, patch, pool, pooling):
         NoisyQuery(query[None], np.array([signal]), np.array([variance])), block, comparison, 1 << 30
     )
 
-    assert result.log_share.shape == (1, len(query_patches), 2)
+    assert result.share.shape == (1, len(query_patches), 2)
     for place, query_patch in enumerate(query_patches):
         logits = [logits_by_loops(query_patch, patches, variance) for patches in image_patches]
         normaliser = logsumexp(logits[0] + logits[1])
         assert result.log_normaliser[0, place] == pytest.approx(normaliser, abs=1e-6)
         for n in range(2):
             top = logsumexp(sorted(logits[n])[-3:])
-            assert result.log_share[0, place, n] == pytest.approx(top - normaliser, abs=1e-6)
+            assert result.share[0, place, n] == pytest.approx(np.exp(top - normaliser), rel=1e-6)
 
 
 @given(cases())
 def test_shares_of_a_patch_sum_to_one_without_the_cut(case):
     result = compare(case._replace(comparison=replace(case.comparison, k=10_000)))
-    np.testing.assert_allclose(np.exp(result.log_share).sum(axis=2), 1, rtol=1e-9)
+    np.testing.assert_allclose(result.share.sum(axis=2), 1, rtol=1e-9)

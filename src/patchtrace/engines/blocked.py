@@ -46,7 +46,7 @@ def _compare(
     comparison: Comparison,
     memory: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
-    """Log-normaliser (patches,) and log-shares (patches, images) of one noisy query.
+    """Log-normaliser (patches,) and shares (patches, images) of one noisy query.
 
     With pixel vectors of one channel more, a logit is a plain sum of products and an offset of the query patch:
 
@@ -79,8 +79,8 @@ def _compare(
             totals[row, :, images], masses[row, :, images] = answer
     peak = totals.max(axis=2)
     normaliser = peak + np.log(np.exp(totals - peak[:, :, None]).sum(axis=2))
-    log_share = (masses - normaliser[:, :, None]).astype(np.float32)
-    return normaliser.ravel() + offset, log_share.reshape(-1, len(block))
+    share = np.exp(masses - normaliser[:, :, None]).astype(np.float32)
+    return normaliser.ravel() + offset, share.reshape(-1, len(block))
 
 
 def _precision(typical: float, largest: float, patches: int, k: int) -> type[np.float32] | type[np.float64]:

@@ -6,8 +6,9 @@ For a query patch ``x_l`` and a training patch ``u`` the logit is
 
 An engine gets one query in one or more noisy versions and a block of training images. It answers, for each query
 patch, with the log of the sum of exp(logit) over all patches of the block, and, for each query patch and image, with
-the log of the sum over that image's k largest. Blocks merge exactly: normalisers add, masses stand side by side. So a
-set can be streamed, split over threads or over machines, and the result is the same.
+the part that the image's k largest have in that sum. Blocks merge exactly: normalisers add, and each block's shares
+shrink by its part in the whole. So a set can be streamed, split over threads or over machines, and the result is the
+same.
 """
 
 from __future__ import annotations
@@ -96,13 +97,12 @@ class BlockResult:
     ----------
     log_normaliser : float64 (versions, patches)
         Log of the sum of exp(logit) over all training patches of the block.
-    log_share : float32, from the oracle float64 (versions, patches, images)
-        Log of an image's top-k mass **minus** ``log_normaliser``. Kept relative, because the logits themselves run into
-        the thousands, where float32 has no digits left for a share.
+    share : float32, from the oracle float64 (versions, patches, images)
+        An image's top-k mass **divided by** the block's normaliser: between 0 and 1, whatever the size of the logits.
     """
 
     log_normaliser: NDArray[np.float64]
-    log_share: Floats
+    share: Floats
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """From blocks to image scores, exactly, within a memory budget.
 
 The sum over query patches needs the normaliser over the whole set, which is known only after the last block. Until then
-the log-shares wait in memory, or in a temporary file if the budget does not hold them.
+the shares of each block wait in memory, or in a temporary file if the budget does not hold them.
 """
 
 from __future__ import annotations
@@ -49,13 +49,11 @@ def image_masses(
             waiting.put(result)
             if progress:
                 progress(len(block))
-        return np.concatenate(
-            [
-                np.exp(result.log_share + (result.log_normaliser - total)[:, :, None]).sum(axis=1, dtype=np.float64)
-                for result in waiting
-            ],
-            axis=1,
-        )
+        parts = [
+            np.einsum("vl,vln->vn", np.exp(result.log_normaliser - total), result.share, dtype=np.float64)
+            for result in waiting
+        ]
+        return np.concatenate(parts, axis=1)
 
 
 def block_size(values_per_image: int, train: ImageSet, memory: int) -> int:
@@ -68,12 +66,12 @@ def block_size(values_per_image: int, train: ImageSet, memory: int) -> int:
 def _added(result: BlockResult, mirrored: BlockResult) -> BlockResult:
     """Images and their mirrors in one softmax, each mirror's mass added to its image."""
     normaliser = np.logaddexp(result.log_normaliser, mirrored.log_normaliser)
-    shares = [part.log_share + (part.log_normaliser - normaliser)[:, :, None] for part in (result, mirrored)]
-    return BlockResult(normaliser, np.logaddexp(*shares).astype(np.float32))
+    shares = [part.share * np.exp(part.log_normaliser - normaliser)[:, :, None] for part in (result, mirrored)]
+    return BlockResult(normaliser, np.add(*shares, dtype=np.float32))
 
 
 class _Waiting:
-    """Block results in the order they came; log-shares beyond the budget lie in a temporary file."""
+    """Block results in the order they came; shares beyond the budget lie in a temporary file."""
 
     def __init__(self, memory: int) -> None:
         self._left = memory
@@ -90,7 +88,7 @@ class _Waiting:
         self._file.close()  # it has no name any more, so closing it removes it
 
     def put(self, result: BlockResult) -> None:
-        shares = result.log_share.astype(np.float32, copy=False)
+        shares = result.share.astype(np.float32, copy=False)
         self._left -= shares.nbytes
         if self._left >= 0:
             self._results.append(BlockResult(result.log_normaliser, shares))

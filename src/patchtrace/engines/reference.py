@@ -20,7 +20,7 @@ class ReferenceEngine:
         self, query: NoisyQuery, block: NDArray[np.float32], comparison: Comparison, memory: int
     ) -> BlockResult:
         """See :class:`patchtrace.engines.contract.Engine`. One image is in memory at a time, whatever the budget."""
-        normalisers, masses = [], []
+        normalisers, shares = [], []
         may_pair = _same_overhang(block.shape[2], block.shape[3], comparison)
         for noisy, signal, variance in query:
             query_patches = patches(noisy, comparison)
@@ -33,8 +33,8 @@ class ReferenceEngine:
                 top_k[:, n] = logsumexp(np.sort(logits, axis=1)[:, -comparison.k :], axis=1)
             normaliser = logsumexp(totals, axis=1)
             normalisers.append(normaliser)
-            masses.append(top_k - normaliser[:, None])
-        return BlockResult(np.stack(normalisers), np.stack(masses))
+            shares.append(np.exp(top_k - normaliser[:, None]))
+        return BlockResult(np.stack(normalisers), np.stack(shares))
 
 
 def patches(image: NDArray[np.float32], comparison: Comparison) -> NDArray[np.float64]:
