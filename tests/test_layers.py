@@ -15,7 +15,7 @@ PACKAGE = Path(patchtrace.__file__).parent
 
 # a room may import rooms of lower layers, and those of its own only where the order inside it is said
 LAYERS = [
-    ["errors"],
+    ["errors", "_native"],
     ["schedule", "files"],
     ["recipe", "images"],
     ["attribution"],

@@ -10,7 +10,7 @@ from engines.strategies import LARGE, SMALL, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from patchtrace.engines import Comparison, NoisyQuery, blocked
+from patchtrace.engines import Comparison, NoisyQuery, preparation
 from patchtrace.engines.blocked import BlockedEngine
 from patchtrace.engines.reference import ReferenceEngine
 from patchtrace.recipe import Recipe
@@ -39,8 +39,8 @@ def assert_same_scores(ours, oracle):
 def precisions(monkeypatch):
     """The precision chosen at each call: tests that mean to see both must check that they do."""
     chosen = []
-    choose = blocked._precision
-    monkeypatch.setattr(blocked, "_precision", lambda *a: chosen.append(choose(*a)) or chosen[-1])
+    choose = preparation.precision
+    monkeypatch.setattr(preparation, "precision", lambda *a: chosen.append(choose(*a)) or chosen[-1])
     return chosen
 
 
@@ -97,7 +97,7 @@ def test_a_bright_spot_in_a_dark_picture_stays_exact(variance, patch, border):
 
 def test_float32_would_not_do_at_low_noise(monkeypatch):
     """The switch to float64 is there for a reason: without it the same case misses the bound."""
-    monkeypatch.setattr(blocked, "FLOAT32_ROUNDING", np.inf)
+    monkeypatch.setattr(preparation, "FLOAT32_ROUNDING", np.inf)
     with pytest.raises(AssertionError):
         test_low_noise_is_computed_in_float64_and_stays_exact(1e-4)
 

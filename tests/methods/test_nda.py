@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from patchtrace import NDA, ImageSet, Level, PatchtraceError, Recipe, Scale, attribute
-from patchtrace.engines.blocked import BlockedEngine
+from patchtrace.engines import get_engine
 from patchtrace.methods.nda import parse_memory
 
 TWO_SCALES = Recipe(
@@ -72,9 +72,10 @@ def test_permuting_training_images_permutes_scores():
 
 def test_memory_changes_nothing(monkeypatch):
     blocks = []
-    compare = BlockedEngine.compare
+    engine = type(get_engine("auto"))
+    compare = engine.compare
     monkeypatch.setattr(
-        BlockedEngine,
+        engine,
         "compare",
         lambda self, query, block, *rest: blocks.append(len(block)) or compare(self, query, block, *rest),
     )
@@ -180,7 +181,7 @@ def test_progress_reaches_its_total_and_never_goes_back():
 def test_the_result_says_how_it_was_made(tmp_path):
     result = run()
     assert Recipe.from_dict(result.settings["recipe"]) == TWO_SCALES
-    assert result.settings["engine"] == "blocked"
+    assert result.settings["engine"] == get_engine("auto").name
     assert result.settings["noise"] == "from the seed"
     assert result.facts["train"]["images"] == 9
     assert len(result.facts["train"]["fingerprint"]) == 64

@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import tomllib
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import patchtrace
 from patchtrace.cli.attribute import attribute
 from patchtrace.cli.common import printable
 from patchtrace.cli.demo import demo
+from patchtrace.cli.doctor import doctor
 from patchtrace.cli.recipe import recipe
 from patchtrace.errors import PatchtraceError
 
@@ -69,6 +71,7 @@ def cli() -> None:
       patchtrace attribute query.png --train photos/
       patchtrace attribute generated/ --train photos/ --size 64 -o run/
       patchtrace recipe show --preset cifar
+      patchtrace doctor
 
     Any option can also be set in the environment, such as PATCHTRACE_ATTRIBUTE_TOP=20.
 
@@ -76,13 +79,21 @@ def cli() -> None:
     """
 
 
-for command in (attribute, recipe, demo):
+for command in (attribute, recipe, demo, doctor):
     cli.add_command(command)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and leave with an exit code that scripts can trust."""
-    sys.exit(_run(arguments))
+    with warnings.catch_warnings():
+        warnings.showwarning = _say_warning
+        code = _run(arguments)
+    sys.exit(code)
+
+
+def _say_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """A warning as a user wants it: what, not where in the code."""
+    click.echo(f"warning: {printable(str(message))}", err=True)
 
 
 def _run(arguments: list[str] | None) -> int:

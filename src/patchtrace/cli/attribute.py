@@ -55,7 +55,15 @@ from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
 @click.option("--flips/--no-flips", default=None, help="Also compare with mirrored training images.")
 @click.option("--seed", type=click.IntRange(0), help="Of the noise, or of random scores.")
 @click.option("--parts", is_flag=True, help="Also keep what each level and scale adds.")
-@click.option("--engine", type=click.Choice(["auto", *ENGINES]), default="auto", show_default=True)
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", *ENGINES]),
+    default="auto",
+    show_default=True,
+    help="How it is computed; all give the same numbers. See patchtrace doctor.",
+)
+@click.option("--threads", type=click.IntRange(1), help="How many to use.  [default: all]")
+@click.option("--device", help="For the torch engine, such as cuda:1.")
 @click.option("--memory", default=DEFAULT_MEMORY, show_default=True, help="Working memory to stay within.")
 @click.option("--limit", type=click.IntRange(1), help="Use only the first N images of the collection.")
 @click.option("--train-key", help="Which array of a .npz, or which column of a table, holds the collection.")
@@ -139,7 +147,7 @@ def _check_usage(context: click.Context, options: dict[str, Any]) -> None:
         raise click.UsageError("--format says how the ranking is written to a directory: add -o DIR, or use --json")
     if options["format"] == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise click.UsageError("Parquet needs pyarrow: install it with  pip install 'patchtrace[parquet]'")
-    only_nda = ("preset", "recipe", "draws", "flips", "parts", "engine", "memory")
+    only_nda = ("preset", "recipe", "draws", "flips", "parts", "engine", "threads", "device", "memory")
     unused = {"nda": (), "random": only_nda, "pixel": (*only_nda, "seed")}[options["method"]]
     for name in unused:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
@@ -197,7 +205,11 @@ def _method(options: dict[str, Any], recipe: Recipe | None, train: ImageSet) -> 
     if recipe is None:
         recipe = Recipe.preset(options["preset"]) if options["preset"] else Recipe.for_size(*train.shape[1:])
     changes = {name: options[name] for name in ("draws", "flips", "seed") if options[name] is not None}
-    return NDA(replace(recipe, **changes), engine=options["engine"], memory=options["memory"])
+    return NDA(
+        replace(recipe, **changes),
+        engine=options["engine"],
+        **{name: options[name] for name in ("threads", "device", "memory")},
+    )
 
 
 def _explain(method: Method, train: ImageSet, queries: ImageSet) -> None:

@@ -1,21 +1,97 @@
 """How the patch softmax is computed: several engines, one contract, the same numbers."""
 
+from __future__ import annotations
+
+import importlib.util
+import warnings
+
+from patchtrace.engines import native
 from patchtrace.engines.blocked import BlockedEngine
 from patchtrace.engines.contract import BlockResult, Comparison, Engine, NoisyQuery
 from patchtrace.engines.fold import image_masses
 from patchtrace.engines.reference import ReferenceEngine
 from patchtrace.errors import PatchtraceError
 
-ENGINES: dict[str, type[Engine]] = {"blocked": BlockedEngine, "reference": ReferenceEngine}
+#: By name, the fastest on an ordinary computer first.
+ENGINES = {
+    "native": "C++ on all cores",
+    "torch": "PyTorch, on a GPU or any other device",
+    "blocked": "NumPy, on one core",
+    "convolution": "PyTorch, as in the paper, to compare with",
+    "reference": "the formula in float64, slow, to check against",
+}
+#: Pairs of patches from which on it pays to look for a GPU: importing PyTorch alone takes seconds.
+MANY_PAIRS = 10**10
 
 
-def get_engine(name: str) -> Engine:
-    """An engine by name; ``auto`` is the fastest one at hand."""
-    if name == "auto":
-        name = "blocked"
-    if name not in ENGINES:
+class SlowEngineWarning(UserWarning):
+    """The fast engine is not there, and a slower one does the work."""
+
+
+def get_engine(name: str, *, threads: int | None = None, device: str | None = None, pairs: int = 0) -> Engine:
+    """An engine by name.
+
+    Parameters
+    ----------
+    name : str
+        One of ``ENGINES``, or ``auto``: native; where that was not built, torch if the work is large and there is a
+        GPU, else blocked, with a warning.
+    threads : int, optional
+        How many to use, where an engine uses threads. Without it, as many as the process may.
+    device : str, optional
+        Of the torch engines, such as ``cuda:1``.
+    pairs : int
+        How many pairs of patches will be compared: how large the work is.
+    """
+    if name != "auto" and name not in ENGINES:
         raise PatchtraceError(f"no engine is called {name!r}: use auto, {', '.join(ENGINES)}")
-    return ENGINES[name]()
+    if threads is not None and threads < 1:
+        raise PatchtraceError(f"threads is {threads}: use 1 or more")
+    if name == "auto":
+        name = _fastest(device, pairs)
+    if name in ("torch", "convolution"):
+        from patchtrace.engines.torch import ConvolutionEngine, TorchEngine
+
+        return (TorchEngine if name == "torch" else ConvolutionEngine)(device=device, threads=threads)
+    if device is not None:
+        raise PatchtraceError(f"device is {device!r}: the engine {name} has none, use engine='torch'")
+    if name == "native":
+        return native.NativeEngine(threads=threads)
+    return BlockedEngine() if name == "blocked" else ReferenceEngine()
 
 
-__all__ = ["ENGINES", "BlockResult", "Comparison", "Engine", "NoisyQuery", "get_engine", "image_masses"]
+def _fastest(device: str | None, pairs: int) -> str:
+    if device is not None:
+        return "torch"
+    if native.available():
+        return "native"
+    if pairs >= MANY_PAIRS and has_gpu():
+        return "torch"
+    warnings.warn(
+        "the native engine was not built, so the slower one in NumPy does the work; `patchtrace doctor` says more",
+        SlowEngineWarning,
+        stacklevel=3,
+    )
+    return "blocked"
+
+
+def has_gpu() -> bool:
+    """Whether PyTorch is installed and sees a GPU of the CUDA kind."""
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+__all__ = [
+    "ENGINES",
+    "BlockResult",
+    "Comparison",
+    "Engine",
+    "NoisyQuery",
+    "SlowEngineWarning",
+    "get_engine",
+    "has_gpu",
+    "image_masses",
+]

@@ -11,16 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from patchtrace.engines.contract import Axis, BlockResult, Comparison, Floats, NoisyQuery
+from patchtrace.engines.preparation import colour_of, prepared, query_terms, window
 
 #: The tables of a chunk of images should stay in the processor's cache; more images at once are slower, not faster.
 CACHE_BYTES = 8 << 20
-#: Rounding of a logit up to which float32 is used (at k = 100); scores then agree with float64 to 1e-5 or better.
-FLOAT32_ROUNDING = 1.5e-5
-MANY_PATCHES = 200
 #: OpenBLAS, which NumPy's wheels carry, uses several threads from 4 * 65536 multiplications on.
 ONE_THREAD_PRODUCTS = 4 * 65536
 
@@ -29,6 +26,7 @@ class BlockedEngine:
     """Blocked NumPy in float32; in float64 where the rounding of float32 would show."""
 
     name = "blocked"
+    pairs_at_once = 10**7
 
     def compare(
         self, query: NoisyQuery, block: NDArray[np.float32], comparison: Comparison, memory: int
@@ -48,29 +46,21 @@ def _compare(
 ) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
     """Log-normaliser (patches,) and shares (patches, images) of one noisy query.
 
-    With pixel vectors of one channel more, a logit is a plain sum of products and an offset of the query patch:
+    With pixel vectors of two channels more, a logit less the query's own term is a plain sum of products:
 
-        -||x - s u||^2 / 2v  =  -||x||^2 / 2v  +  sum over pixels of < (s x / v, 1), (u, -s^2 ||u||^2 / 2v) >
-
-    Both pictures are first moved by one colour, the mean of the block. That changes no distance, but makes the numbers
-    smaller, and so their rounding. (Under border ``zero`` it would move the black of the padding away from 0.)
+        sum over pixels of < (s x / v, 1, 1), (u, -s^2 ||u||^2 / 2v in two parts) >
     """
     rows, columns = (comparison.axis(side) for side in noisy.shape[1:])
-    colour = block.mean(axis=(0, 2, 3), dtype=np.float64) * (comparison.border != "zero")
-    query = _prepared(noisy[None], signal * colour, comparison)
-    offset = -_patch_sums((query**2).sum(axis=1), rows, columns, comparison).ravel() / (2 * variance)
-    # how large logits are without the offset: seen from the query (of whose square D/2 is noise), and from the block
-    squares = comparison.extent**2 * ((block - colour[:, None, None]) ** 2).mean(axis=(0, 2, 3)).sum()
-    of_query = np.abs(offset + query.shape[1] * comparison.taps**2 / 2)
-    of_block = squares * (comparison.pool / comparison.pool_divisor * signal) ** 2 / (2 * variance)
-    dtype = _precision(max(of_query.mean(), of_block), of_query.max(), len(offset), comparison.k)
-    query = np.concatenate([query * (signal / variance), np.ones((1, 2, *query.shape[2:]))], axis=1).astype(dtype)
+    colour = colour_of(block, comparison)
+    pixels, offset, dtype = query_terms(noisy, signal, variance, colour, comparison)
+    ones = np.ones((2, *pixels.shape[1:]))
+    query = np.concatenate([pixels * (signal / variance), ones])[None].astype(dtype)
     query_rows = np.ascontiguousarray(_stacked(query, rows, comparison)[0].swapaxes(1, 2))
 
     totals = np.empty((rows.positions, columns.positions, len(block)))
     masses = np.empty_like(totals)
     for images in _chunks(len(block), query_rows, rows, memory):
-        train = _prepared(block[images], colour, comparison)
+        train = prepared(block[images], colour.mean, comparison)
         norms = (train**2).sum(axis=1, keepdims=True) * (-(signal**2) / (2 * variance))
         # in two parts: where pixels repeat, as in a plain sky, the rounding of one part would add up over the patch
         coarse = norms.astype(dtype).astype(np.float64)
@@ -81,30 +71,6 @@ def _compare(
     normaliser = peak + np.log(np.exp(totals - peak[:, :, None]).sum(axis=2))
     share = np.exp(masses - normaliser[:, :, None]).astype(np.float32)
     return normaliser.ravel() + offset, share.reshape(-1, len(block))
-
-
-def _precision(typical: float, largest: float, patches: int, k: int) -> type[np.float32] | type[np.float64]:
-    """float32, unless logits of this size would be rounded too coarsely in it.
-
-    A logit is rounded to about 2^-24 of its size, and a weight errs by as much. What is left of that in a score is
-    several times smaller, because a score sums over many patches and k weights for each. Where there are few of them,
-    less rounding is allowed; where there are very few patches, there is no time to save. A few patches with far larger
-    logits, such as a bright spot in a dark picture, must not spoil the sum either.
-    """
-    rounding = max(typical, largest / 5) * 2.0**-24
-    allowed = FLOAT32_ROUNDING * min(1.0, (k / 100) ** 0.5)
-    return np.float32 if patches >= MANY_PATCHES and rounding < allowed else np.float64
-
-
-def _prepared(images: NDArray[np.float32], colour: NDArray[np.float64], comparison: Comparison) -> NDArray[np.float64]:
-    """Images (images, channels, rows, columns) with the colour taken off, padded, and pooled at every pixel."""
-    pad = comparison.axis(images.shape[2]).pad
-    moved = images - colour[:, None, None]
-    padded = np.pad(moved, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
-    if comparison.pool == 1:
-        return np.asarray(padded)
-    windows = sliding_window_view(padded, (comparison.pool, comparison.pool), axis=(2, 3))
-    return np.asarray(windows.sum(axis=(4, 5)) / comparison.pool_divisor)
 
 
 def _stacked(images: Floats, rows: Axis, comparison: Comparison) -> Floats:
@@ -144,7 +110,7 @@ def _compare_rows(
 
         if edges:  # a patch over the left or right border pairs with the same column only
             pixel = np.einsum("cd,nrdc->cnr", query_rows[row], partners)
-            same_column = _window(pixel, comparison)
+            same_column = window(pixel, 0, comparison)
             total[edges], mass[edges] = _log_masses(same_column[edges], comparison.k)
         yield total, mass
 
@@ -179,19 +145,6 @@ def _diagonal_window(table: Floats, comparison: Comparison) -> Floats:
             length *= 2
     assert summed is not None
     return summed
-
-
-def _window(values: Floats, comparison: Comparison) -> Floats:
-    """``sum over e of values[i + e w]``."""
-    count = len(values) - (comparison.taps - 1) * comparison.pool
-    parts = [values[e * comparison.pool :][:count] for e in range(comparison.taps)]
-    return np.asarray(np.sum(parts, axis=0, dtype=values.dtype))
-
-
-def _patch_sums(images: NDArray[np.float64], rows: Axis, columns: Axis, comparison: Comparison) -> NDArray[np.float64]:
-    """Sums over each patch of the first image (images, rows, columns) -> (row positions, column positions)."""
-    down = _window(images[0], comparison)[: rows.positions]
-    return np.asarray(_window(down.T, comparison)[: columns.positions].T)
 
 
 def _log_masses(logits: Floats, k: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

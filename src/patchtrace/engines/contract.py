@@ -135,9 +135,14 @@ class NoisyQuery:
 
 
 class Engine(Protocol):
-    """One way to compute the patch softmax. All give the same numbers."""
+    """One way to compute the patch softmax. All give the same numbers.
+
+    ``pairs_at_once`` is how many pairs of patches it does in a fraction of a second: as many go into one call, so that
+    progress is seen and Ctrl-C heard.
+    """
 
     name: str
+    pairs_at_once: int
 
     def compare(
         self, query: NoisyQuery, block: NDArray[np.float32], comparison: Comparison, memory: int

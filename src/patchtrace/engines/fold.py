@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from patchtrace.engines.contract import BlockResult, Comparison, Engine, NoisyQuery
 from patchtrace.images import ImageSet
 
-#: Larger blocks are no faster, and would make progress and Ctrl-C wait.
-MOST_IMAGES = 128
+#: Larger blocks are no faster.
+MOST_IMAGES = 2048
 
 
 def image_masses(
@@ -36,7 +36,8 @@ def image_masses(
     of images done since the last call.
     """
     patches = comparison.patches(*train.shape[1:])
-    size = block_size(len(query) * patches, train, memory)
+    pairs = len(query) * comparison.pairs(*train.shape[1:]) * (2 if flips else 1)
+    size = min(block_size(len(query) * patches, train, memory), max(1, engine.pairs_at_once // pairs))
     total = np.full((len(query), patches), -np.inf)
     with _Waiting(memory // 4) as waiting:
         for start in range(0, len(train), size):

@@ -15,6 +15,7 @@ class ReferenceEngine:
     """Every patch of the query against every patch of every image, by their squared distance."""
 
     name = "reference"
+    pairs_at_once = 10**6
 
     def compare(
         self, query: NoisyQuery, block: NDArray[np.float32], comparison: Comparison, memory: int

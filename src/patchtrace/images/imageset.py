@@ -93,9 +93,11 @@ class ImageSet:
     def block(self, start: int, stop: int) -> NDArray[np.float32]:
         """Images ``start`` to ``stop`` as float32 (images, channels, height, width), u8 mapped to [-1, 1]."""
         pixels = self.pixels[start:stop]
+        block = np.array(pixels, dtype=np.float32, order="C")
         if pixels.dtype == np.uint8:
-            return np.ascontiguousarray(pixels, dtype=np.float32) / np.float32(127.5) - np.float32(1)
-        return np.ascontiguousarray(pixels, dtype=np.float32)
+            block /= np.float32(127.5)
+            block -= np.float32(1)
+        return block
 
     def picture(self, index: int) -> Image.Image:
         """Image ``index`` to look at: RGB or grey; of latents, the first channels."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from patchtrace.attribution import Attribution, Part
-from patchtrace.engines import Comparison, NoisyQuery, get_engine, image_masses
+from patchtrace.engines import Comparison, Engine, NoisyQuery, get_engine, image_masses
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet, Progress
 from patchtrace.methods.base import Method
@@ -32,8 +32,12 @@ class NDA(Method):
     ----------
     recipe : Recipe, optional
         What is compared. Without it, ``fit`` chooses one for the size of the images (``Recipe.for_size``).
-    engine : {"auto", "blocked", "reference"}
-        How it is computed. All engines give the same numbers.
+    engine : str
+        How it is computed: ``"auto"``, or one of ``patchtrace.engines.ENGINES``. All engines give the same numbers.
+    device : str, optional
+        For the torch engine, such as ``"cuda:1"``.
+    threads : int, optional
+        How many to use; without it, as many as the process may.
     memory : str or int
         Working memory to stay within, such as ``"2GB"`` or a number of bytes. The result does not depend on it.
 
@@ -56,10 +60,18 @@ class NDA(Method):
     name: ClassVar[str] = "nda"
 
     def __init__(
-        self, recipe: Recipe | None = None, *, engine: str = "auto", memory: str | int = DEFAULT_MEMORY
+        self,
+        recipe: Recipe | None = None,
+        *,
+        engine: str = "auto",
+        device: str | None = None,
+        threads: int | None = None,
+        memory: str | int = DEFAULT_MEMORY,
     ) -> None:
         self.recipe = recipe
         self.engine = engine
+        self.device = device
+        self.threads = threads
         self.memory = memory
 
     def attribute(
@@ -100,7 +112,10 @@ class NDA(Method):
             )
         scores = np.zeros((len(opened), len(train)))
         by_step = np.zeros((len(steps) if parts else 0, *scores.shape), dtype=np.float32)
-        for q, number, part in self._parts(train, opened, steps, eps, progress):
+        work = [step.comparison.pairs(*train.shape[1:]) * len(eps[step.t]) for step in steps]
+        count = _Counter(progress, len(opened) * len(train) * sum(work))
+        engine = get_engine(self.engine, threads=self.threads, device=self.device, pairs=count.total)
+        for q, number, part in self._parts(train, opened, steps, eps, engine, [count.per_image(one) for one in work]):
             scores[q] += part
             if parts:
                 by_step[number, q] = part
@@ -110,7 +125,7 @@ class NDA(Method):
             opened,
             scores**recipe.exponent,
             scores / patches,
-            settings=self.settings() | {"recipe": recipe.to_dict(), "noise": source},
+            settings={"recipe": recipe.to_dict(), "engine": engine.name, "noise": source},
             parts=by_step if parts else None,
             part_names=tuple(Part(step.t, step.comparison.patch, step.comparison.pool) for step in steps)
             if parts
@@ -123,12 +138,11 @@ class NDA(Method):
         queries: ImageSet,
         steps: list[_Step],
         eps: Mapping[int, NDArray[np.float32]],
-        progress: Progress | None,
+        engine: Engine,
+        advance: list[Callable[[int], None]],
     ) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
         """For each query and step, what the step adds to the scores of all training images, mean over draws."""
-        recipe, engine, memory = self.recipe_, get_engine(self.engine), parse_memory(self.memory)
-        work = [step.comparison.pairs(*train.shape[1:]) * len(eps[step.t]) for step in steps]
-        count = _Counter(progress, len(queries) * len(train) * sum(work))
+        recipe, memory = self.recipe_, parse_memory(self.memory)
         for q in range(len(queries)):
             clean = queries.block(q, q + 1)[0]
             for number, step in enumerate(steps):
@@ -139,12 +153,12 @@ class NDA(Method):
                     step.comparison,
                     flips=recipe.flips,
                     memory=memory,
-                    progress=count.per_image(work[number]),
+                    progress=advance[number],
                 )
                 yield q, number, step.weight * masses.mean(axis=0)
 
     def settings(self) -> dict[str, Any]:
-        return {"recipe": self.recipe_.to_dict(), "engine": get_engine(self.engine).name}
+        return {"recipe": self.recipe_.to_dict(), "engine": self.engine}
 
     @property
     def recipe_(self) -> Recipe:
@@ -204,13 +218,14 @@ class _Counter:
     """Adds up work of different kinds and tells it as (done, total)."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._total, self._done = progress, total, 0
+        self.total = total
+        self._progress, self._done = progress, 0
 
     def per_image(self, work: int) -> Callable[[int], None]:
         def advance(images: int) -> None:
             self._done += images * work
             if self._progress:
-                self._progress(self._done, self._total)
+                self._progress(self._done, self.total)
 
         return advance
 

@@ -1,0 +1,118 @@
+// patchtrace._native: the kernels for Python. engines/native.py is the only one who calls it, and checks what it gives.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <omp.h>
+
+#include "driver.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace patchtrace;
+
+namespace {
+
+using Pixels = nb::ndarray<const float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+using Numbers = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Flags = nb::ndarray<const bool, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Doubles = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Floats = nb::ndarray<float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+
+
+void require(bool fits, const char* what) {
+    if (!fits) throw nb::value_error(what);
+}
+
+const Kernel& kernel_named(const std::string& name) {
+    for (const Kernel* kernel : kernels())
+        if (name == kernel->name) return *kernel;
+    throw nb::value_error("this processor has no such instruction set");
+}
+
+Axis axis_of(nb::tuple numbers, std::size_t side) {
+    require(numbers.size() == 4, "an axis is (pad, positions, first, inside)");
+    return {static_cast<int>(side), nb::cast<int>(numbers[0]), nb::cast<int>(numbers[1]), nb::cast<int>(numbers[2]),
+            nb::cast<int>(numbers[3])};
+}
+
+void check(const Axis& axis, int taps, int pool) {
+    const int last = axis.positions - 1 + taps * pool;  // one past the last pixel of the last patch
+    require(axis.side > 0 && axis.pad >= 0 && axis.positions > 0 && last <= axis.side + 2 * axis.pad,
+            "positions do not fit the picture");
+    require(axis.first >= 0 && axis.inside > 0 && axis.first + axis.inside <= axis.positions,
+            "interior positions do not fit the positions");
+}
+
+nb::tuple colour(Pixels block, bool moved, int threads) {
+    require(block.size() > 0 && threads > 0, "an empty block");
+    Geometry geometry{};
+    geometry.channels = static_cast<int>(block.shape(1));
+    geometry.rows.side = static_cast<int>(block.shape(2));
+    geometry.columns.side = static_cast<int>(block.shape(3));
+    Colour found;
+    {
+        nb::gil_scoped_release released;
+        found = colour_of(geometry, {block.data(), block.shape(0)}, moved, threads);
+    }
+    nb::list mean;
+    for (double value : found.mean) mean.append(value);
+    return nb::make_tuple(mean, found.squares);
+}
+
+void compare_blocks(Pixels versions, Numbers signal, Numbers variance, Flags wide, Pixels block, Numbers train_colour,
+                    Doubles query_colour, nb::tuple rows, nb::tuple columns, int taps, int pool, double divisor, long k,
+                    const std::string& instructions, int threads, Doubles log_normaliser, Floats share) {
+    const std::size_t count = versions.shape(0);
+    Geometry geometry{static_cast<int>(versions.shape(1)), axis_of(rows, versions.shape(2)),
+                      axis_of(columns, versions.shape(3)), taps, pool, divisor, k,
+                      second_level_cache() / 8 * 7};
+    require(count > 0 && block.size() > 0 && geometry.channels > 0, "nothing to compare");
+    for (int axis = 1; axis < 4; ++axis) require(block.shape(axis) == versions.shape(axis), "pictures differ in size");
+    require(taps > 0 && pool > 0 && divisor > 0 && k > 0 && threads > 0, "sizes must be above 0");
+    check(geometry.rows, taps, pool);
+    check(geometry.columns, taps, pool);
+    require(signal.shape(0) == count && variance.shape(0) == count && wide.shape(0) == count &&
+                query_colour.shape(0) == count && query_colour.shape(1) == versions.shape(1) &&
+                train_colour.shape(0) == versions.shape(1),
+            "one signal, variance, precision and colour for each version");
+    require(log_normaliser.shape(0) == count && log_normaliser.shape(1) == geometry.patches() &&
+                share.shape(0) == count && share.shape(1) == geometry.patches() && share.shape(2) == block.shape(0),
+            "the room for the answer has another shape");
+    const Kernel& kernel = kernel_named(instructions);
+    std::vector<Query> queries;
+    for (std::size_t v = 0; v < count; ++v) {
+        const double s = signal.data()[v], variance_ = variance.data()[v];
+        queries.push_back({versions.data() + v * geometry.pixels(), query_colour.data() + v * versions.shape(1),
+                           s / variance_, -s * s / (2 * variance_), wide.data()[v]});
+    }
+    bool done;
+    {
+        nb::gil_scoped_release released;
+        done = compare(kernel, geometry, queries, {block.data(), block.shape(0)}, train_colour.data(), threads,
+                       log_normaliser.data(), share.data(), [] {
+                           nb::gil_scoped_acquire held;
+                           return PyErr_CheckSignals() != 0;
+                       });
+    }
+    if (!done) throw nb::python_error();
+}
+
+}  // namespace
+
+NB_MODULE(_native, module) {
+    module.doc() = "The kernels behind engines/native.py.";
+    module.def("instruction_sets", [] {
+        std::vector<std::string> names;
+        for (const Kernel* kernel : kernels()) names.push_back(kernel->name);
+        return names;
+    });
+    module.def("processors", [] { return omp_get_num_procs(); });
+    module.def("second_level_cache", &second_level_cache);
+    module.def("colour", &colour, "block"_a, "moved"_a, "threads"_a);
+    module.def("compare", &compare_blocks, "versions"_a, "signal"_a, "variance"_a, "wide"_a, "block"_a,
+               "train_colour"_a, "query_colour"_a, "rows"_a, "columns"_a, "taps"_a, "pool"_a, "divisor"_a, "k"_a,
+               "instructions"_a, "threads"_a, "log_normaliser"_a, "share"_a);
+}

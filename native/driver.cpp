@@ -1,0 +1,178 @@
+#include "driver.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include <omp.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
+namespace patchtrace {
+namespace {
+
+// Patches whose shares one thread works out at a time.
+constexpr std::size_t PIECE = 64;
+constexpr std::size_t ALIGNMENT = 64;
+constexpr std::size_t HUGE_PAGE = 2 << 20;
+
+struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+};
+using Memory = std::unique_ptr<void, Free>;
+
+// Large tables ask for large pages: many small ones would each have to be looked up, and share the cache badly.
+Memory zeroed(std::size_t bytes) {
+    const std::size_t alignment = bytes >= HUGE_PAGE / 4 ? HUGE_PAGE : ALIGNMENT;
+    bytes = (bytes + alignment - 1) / alignment * alignment;
+    void* memory = std::aligned_alloc(alignment, bytes);
+    if (!memory) throw std::bad_alloc();
+#if defined(__linux__)
+    if (alignment == HUGE_PAGE) madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+    std::memset(memory, 0, bytes);
+    return Memory(memory);
+}
+
+// Lets the calling thread ask for an interrupt now and then, and all threads see the answer.
+class Watch {
+  public:
+    explicit Watch(const std::function<bool()>& interrupted)
+        : interrupted_(interrupted), next_(std::chrono::steady_clock::now() + PAUSE) {}
+
+    Control control(bool asks) { return {asks ? ask : look, this}; }
+    bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
+
+  private:
+    static constexpr std::chrono::milliseconds PAUSE{100};
+
+    static bool look(void* self) { return static_cast<Watch*>(self)->stopped(); }
+
+    static bool ask(void* self) {
+        auto& watch = *static_cast<Watch*>(self);
+        const auto now = std::chrono::steady_clock::now();
+        if (!watch.stopped() && now >= watch.next_) {
+            watch.next_ = now + PAUSE;
+            if (watch.interrupted_()) watch.stopped_.store(true, std::memory_order_relaxed);
+        }
+        return watch.stopped();
+    }
+
+    const std::function<bool()>& interrupted_;
+    std::chrono::steady_clock::time_point next_;
+    std::atomic<bool> stopped_{false};
+};
+
+}  // namespace
+
+std::vector<const Kernel*> kernels() {
+    std::vector<const Kernel*> usable;
+#if defined(PATCHTRACE_X86)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw"))
+        usable.push_back(&avx512_kernel);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) usable.push_back(&avx2_kernel);
+#endif
+    usable.push_back(&baseline_kernel);
+    return usable;
+}
+
+std::size_t second_level_cache() {
+    long bytes = 0;
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+    bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+    return bytes > 0 ? static_cast<std::size_t>(bytes) : 512 << 10;
+}
+
+Colour colour_of(const Geometry& geometry, const Block& block, bool moved, int threads) {
+    const std::size_t channels = geometry.channels, area = geometry.pixels() / channels;
+    std::vector<double> sums(block.images * channels), squares(block.images * channels);
+    const long planes = static_cast<long>(sums.size());
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long plane = 0; plane < planes; ++plane) {
+        const float* pixel = block.pixels + plane * area;
+        double sum = 0, square = 0;
+#pragma omp simd reduction(+ : sum, square)
+        for (std::size_t i = 0; i < area; ++i) {
+            sum += pixel[i];
+            square += double(pixel[i]) * pixel[i];
+        }
+        sums[plane] = sum, squares[plane] = square;
+    }
+    Colour colour{std::vector<double>(channels), 0};
+    const double count = double(area) * block.images;
+    for (std::size_t c = 0; c < channels; ++c) {
+        double square = 0;
+        for (std::size_t n = 0; n < block.images; ++n) {
+            colour.mean[c] += sums[n * channels + c];
+            square += squares[n * channels + c];
+        }
+        colour.mean[c] = moved ? colour.mean[c] / count : 0;
+        colour.squares += square / count - colour.mean[c] * colour.mean[c];
+    }
+    return colour;
+}
+
+bool compare(const Kernel& kernel, const Geometry& geometry, const std::vector<Query>& queries, const Block& block,
+             const double* colour, int threads, double* log_normaliser, float* share,
+             const std::function<bool()>& interrupted) {
+    const std::size_t patches = geometry.patches(), values = queries.size() * block.images * patches;
+    const long count = static_cast<long>(queries.size()), items = count * static_cast<long>(block.images);
+    const long pieces = static_cast<long>((patches + PIECE - 1) / PIECE);
+    if (threads > items) threads = static_cast<int>(items);
+    std::vector<Memory> prepared, scratch[2];  // scratch memory for float32 and for float64, for each thread
+    for (const Query& query : queries) {
+        prepared.push_back(zeroed(kernel.query_bytes(geometry, query.wide)));
+        while (static_cast<int>(scratch[query.wide].size()) < threads)
+            scratch[query.wide].push_back(zeroed(kernel.scratch_bytes(geometry, query.wide)));
+    }
+    std::vector<float> lines(threads * block.images * 16);
+    std::unique_ptr<double[]> peak(new double[values]);
+    std::unique_ptr<float[]> total(new float[values]), top(new float[values]);
+    const auto answer = [&](std::size_t query, std::size_t image) {  // (queries, images, patches)
+        const std::size_t at = (query * block.images + image) * patches;
+        return Answer{peak.get() + at, total.get() + at, top.get() + at};
+    };
+    for (long query = 0; query < count; ++query)
+        kernel.prepare(geometry, queries[query], scratch[queries[query].wide][0].get(), prepared[query].get());
+    Watch watch(interrupted);
+    // Items are images, or, where there are fewer of them than threads could use, queries of an image. A thread that goes
+    // on with the same image finds it prepared.
+    const long chunk = static_cast<long>(block.images) >= 4L * threads ? count : 1;
+#pragma omp parallel num_threads(threads)
+    {
+        const int thread = omp_get_thread_num();
+        const Control control = watch.control(thread == 0);
+        long last[2] = {-1, -1};  // the image that is prepared in each precision
+#pragma omp for schedule(dynamic, chunk)
+        for (long item = 0; item < items; ++item) {
+            if (control.stop(control.context)) continue;
+            const long image = item / count, query = item % count;
+            const bool wide = queries[query].wide;
+            kernel.compare(geometry, queries[query], prepared[query].get(),
+                           {block.pixels + image * geometry.pixels(), colour, image == last[wide]},
+                           scratch[wide][thread].get(), answer(query, image), control);
+            last[wide] = image;
+        }
+        if (!watch.stopped()) {
+#pragma omp for collapse(2) schedule(static)
+            for (long query = 0; query < count; ++query)
+                for (long piece = 0; piece < pieces; ++piece) {
+                    const std::size_t begin = piece * PIECE, left = patches - begin;
+                    kernel.share(patches, block.images, begin, left < PIECE ? left : PIECE, answer(query, 0),
+                                 log_normaliser + query * patches, share + query * patches * block.images,
+                                 lines.data() + thread * block.images * 16);
+                }
+        }
+    }
+    return !watch.stopped();
+}
+
+}  // namespace patchtrace

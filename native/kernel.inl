@@ -1,0 +1,295 @@
+// One query against one training image: see kernel.h for what goes in and out.
+
+template <class T> struct Comparer {
+    const Geometry& g;
+    const Layout<T> at;
+    const PictureLayout<T> picture;
+    char* const scratch;
+    const Answer& answer;
+    const Picture<T> x, z;
+    const float cut;
+
+    Comparer(const Geometry& geometry, const void* query, void* memory, const Answer& out)
+        : g(geometry), at(g), picture(g), scratch(static_cast<char*>(memory)), answer(out), x(picture.at(g, query)),
+          z(picture.at(g, scratch + at.train)), cut(cut_below(g.rows.inside * g.columns.inside)) {}
+
+    template <class X = T> X* part(std::size_t offset) const { return reinterpret_cast<X*>(scratch + offset); }
+
+    void answer_with(int row, int column, double peak, Sums sums) const {
+        const std::size_t l = std::size_t(row) * g.columns.positions + column;
+        answer.peak[l] = peak / BINARY;
+        answer.total[l] = sums.total;
+        answer.top[l] = sums.top;
+    }
+
+    // ||u||^2 of a training patch.
+    double norm_sum(int row, int column) const {
+        return part<double>(at.norm_sums)[std::size_t(row) * picture.width + column];
+    }
+
+    // Norms of the interior training patches. Where there is no patch, as in the rows around them, there is NOTHING: it
+    // is never the largest and has no weight.
+    T* norm_row(int row) const { return part(at.norms) + std::size_t(at.spread + row) * at.lanes; }
+
+    void norms(double scale) const {
+        for (T* out = norm_row(-at.spread); out < norm_row(g.rows.inside + at.spread); ++out) *out = T(NOTHING);
+        for (int r = 0; r < g.rows.inside; ++r)
+            for (int m = 0; m < g.columns.inside; ++m)
+                norm_row(r)[m] = T(norm_sum(g.rows.first + r, g.columns.first + m) * scale);
+    }
+
+    // S(a, b) for the query columns [begin, begin + group) of the interior.
+    template <int CHANNELS> void table(int a, int b, int begin, T* out) const {
+        const int columns = at_most(at.group, g.columns.inside - begin);
+        T* products = part(at.products) + at.lead;
+        pixel_products<T, CHANNELS, false>(g.channels, x.row(a) + g.columns.first + begin, x.row_stride,
+                                    z.row(b) + g.columns.first, z.row_stride, columns + at.reach, at.product_vectors,
+                                    products, at.product_stride);
+        switch (at.shared_across) {
+            case 8:
+                if (g.taps == 9) return across<T, 8, 9>(at, 9, g.pool, columns, products, out);
+                return across<T, 8, 0>(at, g.taps, g.pool, columns, products, out);
+            case 4:
+                if (g.taps == 4) return across<T, 4, 4>(at, 4, g.pool, columns, products, out);
+                if (g.taps == 5) return across<T, 4, 5>(at, 5, g.pool, columns, products, out);
+                if (g.taps == 7) return across<T, 4, 7>(at, 7, g.pool, columns, products, out);
+                return across<T, 4, 0>(at, g.taps, g.pool, columns, products, out);
+            case 2: return across<T, 2, 0>(at, g.taps, g.pool, columns, products, out);
+            default: return across<T, 1, 0>(at, g.taps, g.pool, columns, products, out);
+        }
+    }
+
+    // Where the tables of slot a have the one with b = 0: its rows are b, or, where that needs less room, b - a.
+    long origin(int a) const { return at.table_rows < at.inner_rows ? g.rows.inside - 1 - a : 0; }
+
+    // S(a, b) for all b that can be part of a pair; a and b are counted from the first interior row.
+    template <int CHANNELS> void fill_slot(int a, int begin, T* slot) const {
+        const int low = at_least(0, a - g.rows.inside + 1), high = at_most(at.inner_rows, a + g.rows.inside);
+        for (int b = low; b < high; ++b)
+            table<CHANNELS>(a + g.rows.first, b + g.rows.first, begin, slot + (b + origin(a)) * at.stride);
+    }
+
+    // All partners of COUNT query patches on top of each other (rows row, row + w, ...), in one query column. Partners
+    // of the first are counted from -spread on, so that the last one has all of its own; those that are not there get a
+    // place outside of the logits and a norm of NOTHING. tables[e] holds row e's S for this column, from b = e w on.
+    template <int COUNT, int TAPS> STAGE void column_down(int row, int rows, int column, const T* const* tables) const {
+        constexpr int V = WIDTH<T>;
+        const int w = g.pool, taps = TAPS ? TAPS : g.taps, lanes = at.lanes;
+        const std::size_t below = std::size_t(w) * lanes, logits_below = at.logit_stride + below;
+        const int inside = g.rows.inside, stride = at.stride;
+        const T* own_tables[TAPS ? TAPS + COUNT - 1 : 1];  // so that the compiler sees that nobody writes to them
+        for (int e = 0; e < (TAPS ? TAPS + COUNT - 1 : 0); ++e) own_tables[e] = tables[e];
+        const T* const* const from = TAPS ? own_tables : tables;
+        T* logits = part(at.logits);
+        const T* norms = norm_row(-at.spread);
+        Vec<T> peaks[COUNT];
+        for (int r = 0; r < COUNT; ++r) peaks[r] = all(T(NOTHING));
+        for (int partner = -at.spread; partner < inside; ++partner, logits += lanes, norms += lanes) {
+            const long at_partner = long(partner) * stride;
+            for (int v = 0; v < lanes; v += V) {
+                Vec<T> sums[COUNT];
+                windows<T, COUNT>(taps, [=](int e) { return load(from[e] + at_partner + v); }, sums);
+                for (int r = 0; r < COUNT; ++r) {
+                    const Vec<T> logit = sums[r] + load(norms + r * below + v);
+                    store(logits + r * logits_below + v, logit);
+                    peaks[r] = larger(peaks[r], logit);
+                }
+            }
+        }
+        const int count = g.rows.inside * lanes;
+        for (int r = 0; r < at_most(COUNT, rows); ++r) {
+            const T peak = largest<T>(peaks[r]);
+            T* const own = part(at.logits) + r * at.logit_stride + std::size_t(at.spread) * lanes;
+            for (int i = count; i % W; i += V) store(own + i, all(T(NOTHING)));
+            const Sums sums = sums_of(own, (count + W - 1) / W * W, peak, cut, g.k, part<float>(at.kept));
+            answer_with(g.rows.first + row + r * w, column, double(peak), sums);
+        }
+    }
+
+    template <int COUNT> void column_down(int row, int rows, int column, const T* const* tables) const {
+        if (COUNT == 4) {
+            switch (g.taps) {
+                case 4: return column_down<COUNT, 4>(row, rows, column, tables);
+                case 5: return column_down<COUNT, 5>(row, rows, column, tables);
+                case 7: return column_down<COUNT, 7>(row, rows, column, tables);
+                case 9: return column_down<COUNT, 9>(row, rows, column, tables);
+                default: break;
+            }
+        }
+        column_down<COUNT, 0>(row, rows, column, tables);
+    }
+
+    // Interior query patches in columns [begin, begin + group); false if stopped.
+    template <int CHANNELS, int COUNT> bool interior(int begin, const Control& control) const {
+        const int columns = at_most(at.group, g.columns.inside - begin), w = g.pool;
+        T* const ring = part(at.ring) + at.ring_margin();
+        const T** tables = part<const T*>(at.pointers);
+        for (int start = 0; start < at_most(w, g.rows.inside); ++start) {  // rows w apart have tables in common
+            int filled = 0;
+            for (int row = start; row < g.rows.inside; row += COUNT * w) {
+                if (control.stop(control.context)) return false;
+                const int rows = at_most(COUNT, (g.rows.inside - row + w - 1) / w), from = (row - start) / w;
+                for (; filled < from + g.taps + rows - 1; ++filled)
+                    fill_slot<CHANNELS>(start + filled * w, begin, ring + (filled % at.slots) * at.slot_stride);
+                for (int l = 0; l < columns; ++l) {
+                    for (int e = 0; e < at.slots; ++e)
+                        tables[e] = ring + ((from + e) % at.slots) * at.slot_stride + l * at.column_stride +
+                                    (e * w + origin(row + e * w)) * at.stride;
+                    column_down<COUNT>(row, rows, g.columns.first + begin + l, tables);
+                }
+            }
+        }
+        return true;
+    }
+
+    // Patches that hang over the border on one axis and lie inside on the other. They pair with patches at the same edge
+    // position, so one of the four indices is gone: with lines p across the border and pixels i, m along it,
+    //
+    //     E[i, m] = sum over the lines p of the patch of <x[p, i], z[p, m]>,   G[l, m] = sum over d of E[l + d w, m + d w]
+    //
+    // From the outermost position inwards a patch gains a line and loses one that lies outside of the picture and is 0,
+    // so that E only ever grows. `rows` says that the border in question is the upper and lower one.
+    template <int CHANNELS> STAGE void edges(bool rows, double scale) const {
+        const Axis& border = rows ? g.rows : g.columns;
+        const int w = g.pool, end = border.first + border.inside;
+        for (int start = 0; start < at_most(w, border.first); ++start)
+            for (int position = start; position < border.first; position += w)
+                edge<CHANNELS>(rows, position, position == start, position + at.reach, scale);
+        for (int start = border.positions - 1; start >= at_least(end, border.positions - w); --start)
+            for (int position = start; position >= end; position -= w)
+                edge<CHANNELS>(rows, position, position == start, position, scale);
+    }
+
+    // One edge position: E gets all of its lines, or only the one that it has not got yet.
+    template <int CHANNELS> void edge(bool rows, int position, bool all_lines, int new_line, double scale) const {
+        constexpr int V = WIDTH<T>;
+        const Axis &border = rows ? g.rows : g.columns, &along = rows ? g.columns : g.rows;
+        const int w = g.pool, inner = along.inside + at.reach, vectors = (inner + V - 1) / V, stride = vectors * V;
+        T *table = part(at.edge_table), *norms = part(at.edge_norms), *logits = part(at.logits);
+        if (all_lines)
+            for (int i = 0; i < inner * stride; ++i) table[i] = 0;
+        for (int p = all_lines ? position : new_line; p <= (all_lines ? position + at.reach : new_line); p += w) {
+            if (p + w <= border.pad || p >= border.pad + border.side) continue;  // outside of the picture
+            pixel_products<T, CHANNELS, true>(g.channels, (rows ? x.row(p) : x.column(p)) + along.first,
+                                              rows ? x.row_stride : x.column_stride,
+                                              (rows ? z.row(p) : z.column(p)) + along.first,
+                                              rows ? z.row_stride : z.column_stride, inner, vectors, table, stride);
+        }
+        for (int m = 0; m < at.edge_lanes; ++m) norms[m] = T(NOTHING);
+        for (int m = 0; m < along.inside; ++m)
+            norms[m] = T(scale * (rows ? norm_sum(position, along.first + m) : norm_sum(along.first + m, position)));
+        for (int l = 0; l < along.inside; ++l) {
+            Vec<T> peaks = all(T(NOTHING));
+            int m = 0;
+            for (; m < along.inside; m += V) {
+                Vec<T> sum = load(norms + m);
+                for (int d = 0; d <= at.reach; d += w) sum += load(table + std::size_t(l + d) * stride + m + d);
+                store(logits + m, sum);
+                peaks = larger(peaks, sum);
+            }
+            for (; m % W; m += V) store(logits + m, all(T(NOTHING)));
+            const T peak = largest<T>(peaks);
+            const Sums sums = sums_of(logits, m, peak, cut, g.k, part<float>(at.kept));
+            if (rows) answer_with(position, along.first + l, double(peak), sums);
+            else answer_with(along.first + l, position, double(peak), sums);
+        }
+    }
+
+    // Patches that hang over the border on both axes: their only partner is the one at the same place.
+    STAGE void corners(double scale) const {
+        double* products = part<double>(at.plane);
+        for (int r = 0; r < picture.height; ++r) {
+            double* line = products + std::size_t(r) * picture.width;
+            for (int j = 0; j < picture.width; ++j) line[j] = 0;
+            for (int c = 0; c < g.channels; ++c)
+                for (int j = 0; j < picture.width; ++j)
+                    line[j] += double(x.row(r)[c * x.row_stride + j]) * z.row(r)[c * z.row_stride + j];
+        }
+        patch_sums(g, picture.width, products, products + std::size_t(picture.height) * picture.width, true);
+        for (int row = 0; row < g.rows.positions; ++row)
+            for (int column = 0; column < g.columns.positions; ++column)
+                if (g.rows.is_edge(row) && g.columns.is_edge(column))
+                    answer_with(row, column,
+                                products[std::size_t(row) * picture.width + column] + norm_sum(row, column) * scale,
+                                {1, 1});
+    }
+
+    template <int CHANNELS, int COUNT> void compare(double norm_scale, const Control& control) const {
+        norms(norm_scale);
+        for (int begin = 0; begin < g.columns.inside; begin += at.group)
+            if (!interior<CHANNELS, COUNT>(begin, control)) return;
+        if (g.rows.edges()) edges<CHANNELS>(true, norm_scale);
+        if (g.columns.edges()) edges<CHANNELS>(false, norm_scale);
+        if (g.rows.edges() && g.columns.edges()) corners(norm_scale);
+    }
+
+    template <int CHANNELS> void compare(double norm_scale, const Control& control) const {
+        if (at.shared == 4) compare<CHANNELS, 4>(norm_scale, control);
+        else if (at.shared == 2) compare<CHANNELS, 2>(norm_scale, control);
+        else compare<CHANNELS, 1>(norm_scale, control);
+    }
+
+    void compare(double norm_scale, const Image& image, const Control& control) const {
+        if (!image.prepared) {
+            double* plane = part<double>(at.plane);
+            prepare_picture<T>(g, image.pixels, image.colour, 1.0, plane, scratch + at.train, part<double>(at.norm_sums));
+            patch_sums(g, picture.width, part<double>(at.norm_sums), plane);
+        }
+        switch (g.channels) {
+            case 1: return compare<1>(norm_scale, control);
+            case 3: return compare<3>(norm_scale, control);
+            case 4: return compare<4>(norm_scale, control);
+            default: return compare<0>(norm_scale, control);
+        }
+    }
+};
+
+std::size_t scratch_bytes(const Geometry& g, bool wide) { return wide ? Layout<double>(g).end : Layout<float>(g).end; }
+
+std::size_t query_bytes(const Geometry& g, bool wide) {
+    return wide ? PictureLayout<double>(g).end : PictureLayout<float>(g).end;
+}
+
+void prepare(const Geometry& g, const Query& query, void* scratch, void* prepared) {
+    // only the plane: what lies beside columns in the other parts must stay 0
+    double* plane = reinterpret_cast<double*>(
+        static_cast<char*>(scratch) + (query.wide ? Layout<double>(g).plane : Layout<float>(g).plane));
+    if (query.wide) prepare_picture<double>(g, query.pixels, query.colour, BINARY * query.scale, plane, prepared, nullptr);
+    else prepare_picture<float>(g, query.pixels, query.colour, BINARY * query.scale, plane, prepared, nullptr);
+}
+
+void compare(const Geometry& g, const Query& query, const void* prepared, const Image& image, void* scratch,
+             const Answer& answer, const Control& control) {
+    if (query.wide) Comparer<double>(g, prepared, scratch, answer).compare(BINARY * query.norm_scale, image, control);
+    else Comparer<float>(g, prepared, scratch, answer).compare(BINARY * query.norm_scale, image, control);
+}
+
+// For each patch: the log of the sum of all images' totals, and each image's part in that sum.
+void share(std::size_t patches, std::size_t images, std::size_t begin, std::size_t count, const Answer& answer,
+           double* log_normaliser, float* shares, float* scratch) {
+    for (std::size_t l = begin; l < begin + count; l += W) {
+        const int lanes = at_most(W, int(begin + count - l));
+        double peak[W], total[W];
+        for (int i = 0; i < lanes; ++i) {
+            peak[i] = NOTHING;
+            total[i] = 0;
+            for (std::size_t n = 0; n < images; ++n)
+                peak[i] = answer.peak[n * patches + l + i] > peak[i] ? answer.peak[n * patches + l + i] : peak[i];
+        }
+        for (std::size_t n = 0; n < images; ++n) {
+            const std::size_t at = n * patches + l;
+            F weight{};
+            for (int i = 0; i < lanes; ++i) weight[i] = float((answer.peak[at + i] - peak[i]) * BINARY);
+            weight = power_of_any(weight);
+            for (int i = 0; i < lanes; ++i) {
+                total[i] += double(answer.total[at + i]) * weight[i];
+                scratch[n * W + i] = answer.top[at + i] * weight[i];
+            }
+        }
+        for (int i = 0; i < lanes; ++i) {
+            log_normaliser[l + i] = peak[i] + __builtin_log(total[i]);
+            const float factor = float(1 / total[i]);
+            for (std::size_t n = 0; n < images; ++n) shares[(l + i) * images + n] = scratch[n * W + i] * factor;
+        }
+    }
+}

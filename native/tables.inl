@@ -1,0 +1,164 @@
+// The inner products of all patch pairs of two pictures, as windowed sums along the diagonals of one table of pixel
+// products. A pair costs about as much at any patch size:
+//
+//   pixels    K(a, b)[i, j] = sum over channels of x[a, i] z[b, j]         rows a, b and columns i, j of the pictures
+//   across    S(a, b)[l, m] = sum over e of K(a, b)[l + e w, m + e w]      l, m: first columns of two patches
+//   down      G(r, q)[l, m] = sum over d of S(r + d w, q + d w)[l, m]      r, q: first rows of two patches
+//
+// SHARED windows that follow each other on a diagonal are summed together: what they have in common once, and what
+// they have of their own on both sides of it. No sum ever takes a number away again, so nothing drifts: a logit is a
+// sum of taps^2 products in a fixed tree, of depth taps at most in each direction.
+
+constexpr int SHARED = 4;  // or 8 across, where a row of S has room for it
+
+// Sizes of all tables of one comparison, and where they lie in the scratch memory.
+template <class T> struct Layout {
+    int reach;            // from the first to the last tap of a patch
+    int shared;           // windows summed together: fewer where a patch has fewer taps
+    int shared_across;
+    int spread;           // rows or columns that the last of them lies ahead of the first
+    int spread_across;
+    int inner_rows;       // pooled rows under interior positions
+    int product_vectors;  // vectors in a row of K
+    int lead;             // columns before the first one in a row of K, so that the first is aligned
+    int product_stride;
+    int stride;           // of the rows of S: columns, and room for what is written beside them
+    int lanes;            // columns that are made use of, in whole vectors
+    int group;            // query columns done at a time, so that the tables stay in the cache
+    int slots;            // rows a of S tables kept
+    int table_rows;       // tables S(a, b) kept for each a
+    std::size_t column_stride, slot_stride;  // of the S tables: [slot][query column][b or b - a][stride]
+    std::size_t logit_stride;
+    int edge_lanes;       // partners of a patch over the border
+
+    std::size_t train, plane, norm_sums, norms, edge_norms, products, ring, logits, edge_table, kept, pointers, end;
+
+    explicit Layout(const Geometry& g) {
+        constexpr int V = WIDTH<T>;
+        const Axis &rows = g.rows, &columns = g.columns;
+        const PictureLayout<T> picture(g);
+        const auto whole = [](int count) { return PictureLayout<T>::whole(count); };
+        reach = (g.taps - 1) * g.pool;
+        shared = shared_across = g.taps >= SHARED ? SHARED : g.taps >= 2 ? 2 : 1;
+        if (g.taps >= 8 && whole(columns.inside + 7 * g.pool) == whole(columns.inside + 3 * g.pool)) shared_across = 8;
+        spread = (shared - 1) * g.pool;
+        spread_across = (shared_across - 1) * g.pool;
+        inner_rows = rows.inside + reach;
+        lanes = whole(columns.inside);
+        stride = whole(columns.inside + spread_across);
+        product_vectors = (columns.inside + reach + V - 1) / V;
+        lead = whole(spread_across);
+        product_stride = lead + whole(at_least(product_vectors * V, stride + reach)) + V;
+        slots = g.taps + shared - 1;
+        table_rows = at_most(inner_rows, 2 * rows.inside - 1);
+        column_stride = std::size_t(table_rows) * stride + 64 / sizeof(T);  // not a power of two
+        const int step = shared_across * g.pool, steps = (columns.inside + step - 1) / step;
+        const std::size_t all_bytes = std::size_t(steps) * step * slots * column_stride * sizeof(T);
+        const int groups = at_most(steps, int(all_bytes / (g.cache + 1)) + 1);
+        group = (steps + groups - 1) / groups * step;
+        slot_stride = column_stride * group;
+        logit_stride = std::size_t(rows.inside + 2 * spread) * lanes + 64 / sizeof(T);
+        const int longest = at_least(rows.inside, columns.inside), inner = longest + reach;
+        edge_lanes = whole(longest) + W;
+
+        Places places;
+        train = places.take(picture.end, 1);
+        plane = places.take(plane_size(g), sizeof(double));
+        norm_sums = places.take(std::size_t(picture.height) * picture.width, sizeof(double));
+        norms = places.take(std::size_t(rows.inside + 2 * spread) * lanes, sizeof(T));
+        edge_norms = places.take(edge_lanes, sizeof(T));
+        products = places.take(std::size_t(group + reach + spread_across) * product_stride, sizeof(T));
+        ring = places.take(slots * slot_stride + std::size_t(2 * ring_margin()), sizeof(T));
+        logits = places.take(std::size_t(shared) * logit_stride + edge_lanes, sizeof(T));
+        edge_table = places.take(std::size_t(inner) * whole(inner) + 2 * V, sizeof(T));
+        kept = places.take(std::size_t(rows.inside) * lanes + edge_lanes + UNROLLED * W, sizeof(float) + sizeof(int));
+        pointers = places.take(slots, sizeof(T*));
+        end = places.next;
+    }
+
+    // Around the ring: partners that are not there are looked up in it all the same, and lanes without a column written.
+    std::size_t ring_margin() const { return std::size_t(2 * spread + 1) * stride + lead; }
+};
+
+// `COUNT` windows of `taps` vectors each, every one a vector further than the one before; vector e is at(e).
+// Inlined with a known number of taps it is a row of additions.
+template <class T, int COUNT, class At>
+__attribute__((always_inline)) inline void windows(int taps, At at, Vec<T> (&out)[COUNT]) {
+    Vec<T> common = at(COUNT - 1);
+    int e = COUNT;
+    if (taps > COUNT + 3) {  // two sums at a time, so that one addition need not wait for the other
+        Vec<T> other = at(e++);
+        for (; e + 1 < taps; e += 2) common += at(e), other += at(e + 1);
+        common += other;
+    }
+    for (; e < taps; ++e) common += at(e);
+    out[COUNT - 1] = common;
+    for (int r = COUNT - 2; r >= 0; --r) out[r] = out[r + 1] + at(r);
+    if (COUNT > 1) {
+        Vec<T> after = at(taps);
+        out[1] += after;
+        for (int r = 2; r < COUNT; ++r) {
+            after += at(taps + r - 1);
+            out[r] += after;
+        }
+    }
+}
+
+// K for one row of each picture: `rows` query columns times `VECTORS` vectors of training columns.
+// ADD: on top of what is there.
+template <class T, int CHANNELS, int VECTORS, bool ADD>
+STAGE void pixel_products(const T* x, int x_stride, const T* z, int z_stride, int rows, T* out, int out_stride) {
+    Vec<T> train[CHANNELS][VECTORS];
+    for (int c = 0; c < CHANNELS; ++c)
+        for (int v = 0; v < VECTORS; ++v) train[c][v] = load(z + c * z_stride + v * WIDTH<T>);
+    for (int i = 0; i < rows; ++i, out += out_stride) {
+        Vec<T> sums[VECTORS];
+        for (int v = 0; v < VECTORS; ++v)
+            sums[v] = ADD ? load(out + v * WIDTH<T>) + train[0][v] * x[i] : train[0][v] * x[i];
+        for (int c = 1; c < CHANNELS; ++c)
+            for (int v = 0; v < VECTORS; ++v) sums[v] += train[c][v] * x[c * x_stride + i];
+        for (int v = 0; v < VECTORS; ++v) store(out + v * WIDTH<T>, sums[v]);
+    }
+}
+
+// The same for any number of vectors. CHANNELS is their number, or 0 for one that is known only now.
+template <class T, int CHANNELS, bool ADD>
+inline void pixel_products(int channels, const T* x, int x_stride, const T* z, int z_stride, int rows, int vectors,
+                           T* out, int out_stride) {
+    constexpr int V = WIDTH<T>;
+    if constexpr (CHANNELS > 0) {
+        int v = 0;
+        for (; v + 4 <= vectors; v += 4)
+            pixel_products<T, CHANNELS, 4, ADD>(x, x_stride, z + v * V, z_stride, rows, out + v * V, out_stride);
+        for (; v + 2 <= vectors; v += 2)
+            pixel_products<T, CHANNELS, 2, ADD>(x, x_stride, z + v * V, z_stride, rows, out + v * V, out_stride);
+        for (; v < vectors; ++v)
+            pixel_products<T, CHANNELS, 1, ADD>(x, x_stride, z + v * V, z_stride, rows, out + v * V, out_stride);
+    } else {
+        for (int i = 0; i < rows; ++i)
+            for (int v = 0; v < vectors; ++v) {
+                Vec<T> sum = ADD ? load(out + i * out_stride + v * V) : Vec<T>{};
+                for (int c = 0; c < channels; ++c) sum += load(z + c * z_stride + v * V) * x[c * x_stride + i];
+                store(out + i * out_stride + v * V, sum);
+            }
+    }
+}
+
+// S from K, for a group of query columns: out[l][m]. Windows that are summed together belong to columns m next to each
+// other, so that some vectors begin before the first column or end after the last: there lies nothing of use.
+template <class T, int COUNT, int TAPS>
+STAGE void across(const Layout<T>& at, int any_taps, int pool, int columns, const T* products, T* out) {
+    const int taps = TAPS ? TAPS : any_taps;
+    const std::size_t tap = std::size_t(pool) * (at.product_stride + 1), next = at.column_stride * pool + pool;
+    const int stride = at.stride;
+    for (int block = 0; block < columns; block += COUNT * pool)
+        for (int l = block; l < block + pool; ++l) {
+            const T* from = products + std::size_t(l) * at.product_stride - at.spread_across;
+            T* to = out + l * at.column_stride - at.spread_across;
+            for (int v = 0; v < stride; v += WIDTH<T>) {
+                Vec<T> sums[COUNT];
+                windows<T, COUNT>(taps, [=](int e) { return load(from + e * tap + v); }, sums);
+                for (int r = 0; r < COUNT; ++r) store(to + r * next + v, sums[r]);
+            }
+        }
+}

@@ -1,0 +1,125 @@
+// Vectors of one instruction set: as wide as it has them, in the compiler's own vector types, so that one text serves
+// all. Included once by each kernel_*.cpp, inside an unnamed namespace.
+
+// The stages of the work keep their names in a profile; each is far longer than a call.
+#define STAGE __attribute__((noinline))
+
+template <class T> struct Lanes;
+template <> struct Lanes<float> {
+    typedef float V __attribute__((vector_size(PATCHTRACE_VECTOR)));
+    typedef float U __attribute__((vector_size(PATCHTRACE_VECTOR), aligned(4), may_alias));
+};
+template <> struct Lanes<double> {
+    typedef double V __attribute__((vector_size(PATCHTRACE_VECTOR)));
+    typedef double U __attribute__((vector_size(PATCHTRACE_VECTOR), aligned(8), may_alias));
+};
+template <class T> using Vec = typename Lanes<T>::V;
+template <class T> constexpr int WIDTH = PATCHTRACE_VECTOR / int(sizeof(T));
+
+typedef Vec<float> F;
+typedef int I __attribute__((vector_size(PATCHTRACE_VECTOR)));
+constexpr int W = WIDTH<float>;
+constexpr float NOTHING = -__builtin_inff();
+
+template <class T> inline Vec<T> load(const T* p) { return *reinterpret_cast<const typename Lanes<T>::U*>(p); }
+template <class T> inline void store(T* p, Vec<T> v) { *reinterpret_cast<typename Lanes<T>::U*>(p) = v; }
+template <class T> inline Vec<T> all(T x) { return Vec<T>{} + x; }
+template <class V> inline V larger(V a, V b) { return a > b ? a : b; }
+inline int at_least(int a, int b) { return a > b ? a : b; }
+inline int at_most(long a, int b) { return a < b ? int(a) : b; }
+
+template <class T> inline T largest(Vec<T> v) {
+    T m = v[0];
+    for (int i = 1; i < WIDTH<T>; ++i) m = v[i] > m ? v[i] : m;
+    return m;
+}
+
+inline float sum(F v) {
+    float s = 0;
+    for (int i = 0; i < W; ++i) s += v[i];
+    return s;
+}
+
+inline int sum(I v) {
+    int s = 0;
+    for (int i = 0; i < W; ++i) s += v[i];
+    return s;
+}
+
+// W logits less the largest one, as float: only the difference needs to fit.
+inline F below(const float* p, float peak) { return load(p) - peak; }
+inline F below(const double* p, double peak) {
+    F d;
+    for (int i = 0; i < W; ++i) d[i] = float(p[i] - peak);
+    return d;
+}
+
+// Logits are counted in powers of two, which spares the exponential a multiplication and a remainder.
+constexpr double BINARY = 1.4426950408889634;  // 1 / ln 2
+constexpr float FAR = -125.0f;                 // 2^FAR is as good as nothing
+
+// 2^x to about 1e-7 of itself, for x from FAR to 0.
+inline F power(F x) {
+    const float shift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number, which is then in the low bits
+    const F whole = x + shift;
+    const F rest = x - (whole - shift);
+    F p = rest * 1.3276472e-3f + 9.6755413e-3f;  // a polynomial with the least largest error on [-1/2, 1/2]
+    p = p * rest + 5.5507133e-2f;
+    p = p * rest + 2.4022120e-1f;
+    p = p * rest + 6.9314697e-1f;
+    p = p * rest + 1.0f;
+    I bits, exponent;
+    __builtin_memcpy(&bits, &p, sizeof bits);
+    __builtin_memcpy(&exponent, &whole, sizeof exponent);
+    bits += exponent << 23;
+    __builtin_memcpy(&p, &bits, sizeof p);
+    return p;
+}
+
+inline F power_of_any(F x) { return power(larger(x, all(FAR))); }
+
+// Which lanes of v are above the threshold, one bit each; and those lanes, written one after the other.
+#if defined(__AVX512F__)
+inline unsigned lanes_above(F v, F threshold) {
+    return _mm512_cmp_ps_mask(__m512(v), __m512(threshold), _CMP_GT_OQ);
+}
+inline void keep(F v, unsigned lanes, float* out) {
+    _mm512_storeu_ps(out, _mm512_maskz_compress_ps(__mmask16(lanes), __m512(v)));
+}
+#elif defined(__AVX2__)
+struct Order {
+    unsigned char lanes[256][8];
+    constexpr Order() : lanes() {
+        for (int mask = 0; mask < 256; ++mask)
+            for (int lane = 0, next = 0; lane < 8; ++lane)
+                if (mask >> lane & 1) lanes[mask][next++] = static_cast<unsigned char>(lane);
+    }
+};
+constexpr Order ORDER{};
+
+inline unsigned lanes_above(F v, F threshold) {
+    return static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(__m256(v), __m256(threshold), _CMP_GT_OQ)));
+}
+inline void keep(F v, unsigned lanes, float* out) {
+    const __m128i order = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(ORDER.lanes[lanes]));
+    _mm256_storeu_ps(out, _mm256_permutevar8x32_ps(__m256(v), _mm256_cvtepu8_epi32(order)));
+}
+#else
+inline unsigned lanes_above(F v, F threshold) {
+#if defined(__SSE2__)
+    return static_cast<unsigned>(_mm_movemask_ps(__m128(v > threshold)));
+#else
+    unsigned lanes = 0;
+    for (int i = 0; i < W; ++i) lanes |= unsigned(v[i] > threshold[i]) << i;
+    return lanes;
+#endif
+}
+inline void keep(F v, unsigned lanes, float* out) {
+    for (int i = 0; i < W; ++i)
+        if (lanes >> i & 1) *out++ = v[i];
+}
+#endif
+
+// Whether any of W logits may be above peak + cut.
+inline bool any_above(const float* p, float peak, float cut) { return lanes_above(load(p), all(peak + cut)) != 0; }
+inline bool any_above(const double* p, double peak, float cut) { return lanes_above(below(p, peak), all(cut)) != 0; }

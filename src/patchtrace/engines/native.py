@@ -1,0 +1,107 @@
+"""The C++ kernel: exact, on all cores, with the vector instructions that the processor has.
+
+See ``native/tables.inl`` for how it works and ``docs/performance.md`` for how fast it is.
+"""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from patchtrace.engines.contract import Axis, BlockResult, Comparison, NoisyQuery
+from patchtrace.engines.preparation import Colour, query_terms
+from patchtrace.errors import PatchtraceError
+
+_kernel: ModuleType | None
+try:
+    from patchtrace import _native as _kernel
+except ImportError:  # installed without a compiler
+    _kernel = None
+
+
+def available() -> bool:
+    """Whether the kernel was built when patchtrace was installed."""
+    return _kernel is not None
+
+
+def kernel() -> ModuleType:
+    """The compiled module."""
+    if _kernel is None:
+        raise PatchtraceError(
+            "the native engine was not built when patchtrace was installed: install it again where there is a C++ "
+            "compiler (apt-get install g++), or use engine='blocked'"
+        )
+    return _kernel
+
+
+class NativeEngine:
+    """C++ in float32; in float64 where the rounding of float32 would show.
+
+    Parameters
+    ----------
+    threads : int, optional
+        Without it, as many as the process may use (``OMP_NUM_THREADS`` if that is set).
+    instructions : str, optional
+        One of ``instruction_sets()``, for tests and benchmarks. Without it the fastest.
+    """
+
+    name = "native"
+    pairs_at_once = 2 * 10**8
+
+    def __init__(self, threads: int | None = None, instructions: str | None = None) -> None:
+        self.threads = threads or default_threads()
+        self.instructions = instructions or instruction_sets()[0]
+
+    def compare(
+        self, query: NoisyQuery, block: NDArray[np.float32], comparison: Comparison, memory: int
+    ) -> BlockResult:
+        """See :class:`patchtrace.engines.contract.Engine`.
+
+        Whatever the budget: it works on one image a thread, in tables of about the size of the second-level cache.
+        """
+        block = np.ascontiguousarray(block, dtype=np.float32)
+        mean, squares = kernel().colour(block, comparison.border != "zero", self.threads)
+        colour = Colour(np.array(mean), squares)
+        terms = [query_terms(*version, colour, comparison) for version in query]
+        rows, columns = (comparison.axis(side) for side in block.shape[2:])
+        patches = comparison.patches(*block.shape[2:])
+        normaliser = np.empty((len(query), patches))
+        share = np.empty((len(query), patches, len(block)), dtype=np.float32)
+        kernel().compare(
+            np.ascontiguousarray(query.versions, dtype=np.float32),
+            query.signal,
+            query.variance,
+            np.array([term.dtype == np.float64 for term in terms]),
+            block,
+            colour.mean,
+            query.signal[:, None] * colour.mean,
+            _numbers(rows),
+            _numbers(columns),
+            comparison.taps,
+            comparison.pool,
+            float(comparison.pool_divisor),
+            comparison.k,
+            self.instructions,
+            self.threads,
+            normaliser,
+            share,
+        )
+        return BlockResult(normaliser + np.stack([term.offset for term in terms]), share)
+
+
+def _numbers(axis: Axis) -> tuple[int, int, int, int]:
+    return axis.pad, axis.positions, axis.interior.start, len(axis.interior)
+
+
+def instruction_sets() -> list[str]:
+    """What this processor can run, the fastest first."""
+    return list(kernel().instruction_sets())
+
+
+def default_threads() -> int:
+    """``OMP_NUM_THREADS``, or as many as the process may use."""
+    said = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    return int(said) if said.isdigit() and int(said) > 0 else int(kernel().processors())

@@ -1,0 +1,99 @@
+"""What the fast engines share: how pictures are prepared, and in which precision a query can be compared.
+
+With pixel vectors moved by one colour, the mean of the block, a logit is
+
+    -||x - s u||^2 / 2v  =  -||x||^2 / 2v  +  <x, u> s / v  -  s^2 ||u||^2 / 2v
+
+The first term is the same for all partners of a query patch, so it is added to the normaliser at the end and never
+rounds a weight. The move changes no distance, but makes the numbers smaller, and so their rounding. (Under border
+``zero`` it would move the black of the padding away from 0.)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from patchtrace.engines.contract import Comparison, Floats
+
+#: Rounding of a logit up to which float32 is used (at k = 100); scores then agree with float64 to 1e-5 or better.
+FLOAT32_ROUNDING = 1.5e-5
+MANY_PATCHES = 200
+
+
+class Colour(NamedTuple):
+    """The colour to move by, and the mean over pixels of the squared distance to it, summed over channels."""
+
+    mean: NDArray[np.float64]
+    squares: float
+
+
+def colour_of(block: NDArray[np.float32], comparison: Comparison) -> Colour:
+    """The mean colour of a block of images."""
+    mean = block.mean(axis=(0, 2, 3), dtype=np.float64) * (comparison.border != "zero")
+    return Colour(mean, float(((block - mean[:, None, None]) ** 2).mean(axis=(0, 2, 3)).sum()))
+
+
+class QueryTerms(NamedTuple):
+    """A noisy query, prepared."""
+
+    pixels: NDArray[np.float64]  # (channels, rows, columns), as `prepared` gives them
+    offset: NDArray[np.float64]  # -||x||^2 / 2v of each patch
+    dtype: type[np.float32] | type[np.float64]
+
+
+def query_terms(
+    noisy: NDArray[np.float32], signal: float, variance: float, colour: Colour, comparison: Comparison
+) -> QueryTerms:
+    """Prepare a noisy query for a block of this colour."""
+    pixels = prepared(noisy[None], signal * colour.mean, comparison)[0]
+    offset = -patch_sums((pixels**2).sum(axis=0), comparison) / (2 * variance)
+    # how large logits are without the offset: seen from the query (of whose square D/2 is noise), and from the block
+    of_query = np.abs(offset + len(pixels) * comparison.taps**2 / 2)
+    squares = comparison.extent**2 * colour.squares
+    of_block = squares * (comparison.pool / comparison.pool_divisor * signal) ** 2 / (2 * variance)
+    dtype = precision(max(of_query.mean(), of_block), of_query.max(), offset.size, comparison.k)
+    return QueryTerms(pixels, offset.ravel(), dtype)
+
+
+def precision(typical: float, largest: float, patches: int, k: int) -> type[np.float32] | type[np.float64]:
+    """float32, unless logits of this size would be rounded too coarsely in it.
+
+    A logit is rounded to about 2^-24 of its size, and a weight errs by as much. What is left of that in a score is
+    several times smaller, because a score sums over many patches and k weights for each. Where there are few of them,
+    less rounding is allowed; where there are very few patches, there is no time to save. A few patches with far larger
+    logits, such as a bright spot in a dark picture, must not spoil the sum either.
+    """
+    rounding = max(typical, largest / 5) * 2.0**-24
+    allowed = FLOAT32_ROUNDING * min(1.0, (k / 100) ** 0.5)
+    return np.float32 if patches >= MANY_PATCHES and rounding < allowed else np.float64
+
+
+def prepared(images: NDArray[np.float32], colour: NDArray[np.float64], comparison: Comparison) -> NDArray[np.float64]:
+    """Images (images, channels, rows, columns) with the colour taken off, padded, and pooled at every pixel."""
+    pad = comparison.axis(images.shape[2]).pad
+    moved = images - colour[:, None, None]
+    padded = np.pad(moved, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    if comparison.pool == 1:
+        return np.asarray(padded)
+    windows = sliding_window_view(padded, (comparison.pool, comparison.pool), axis=(2, 3))
+    return np.asarray(windows.sum(axis=(4, 5)) / comparison.pool_divisor)
+
+
+def patch_sums(values: Floats, comparison: Comparison) -> Floats:
+    """Sums over each patch of prepared values (..., rows, columns)."""
+    down = window(values, -2, comparison)
+    return window(down, -1, comparison)
+
+
+def window(values: Floats, axis: int, comparison: Comparison) -> Floats:
+    """``sum over e of values[i + e w]`` for each patch position i along an axis."""
+    left_out = comparison.patch - comparison.extent  # pixels at the end of a patch that fill no pooling window
+    count = values.shape[axis] - (comparison.taps - 1) * comparison.pool - left_out
+    parts = [
+        np.take(values, range(e * comparison.pool, e * comparison.pool + count), axis) for e in range(comparison.taps)
+    ]
+    return np.asarray(np.sum(parts, axis=0, dtype=values.dtype))

@@ -1,0 +1,27 @@
+"""What every engine is held to: the oracle's numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from patchtrace.engines.reference import ReferenceEngine
+
+ROOMY = 1 << 30
+
+
+def pixels(images, count):
+    """The first pictures of a u8 array (images, height, width, channels), as engines get them."""
+    return (images[:count].transpose(0, 3, 1, 2) / np.float32(127.5) - 1).astype(np.float32)
+
+
+def assert_same(engine, case, memory=ROOMY):
+    ours = engine.compare(*case, memory=memory)
+    oracle = ReferenceEngine().compare(*case, memory=ROOMY)
+    np.testing.assert_allclose(ours.log_normaliser, oracle.log_normaliser, rtol=1e-6, atol=1e-4)
+    assert_same_scores(ours, oracle)
+
+
+def assert_same_scores(ours, oracle):
+    """Scores to 1e-5 relative; below a billionth of a patch nothing is promised."""
+    scores, expected = (result.share.sum(axis=1, dtype=np.float64) for result in (ours, oracle))
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-9)
