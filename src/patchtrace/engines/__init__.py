@@ -8,8 +8,10 @@ import warnings
 from patchtrace.engines import native
 from patchtrace.engines.blocked import BlockedEngine
 from patchtrace.engines.contract import BlockResult, Comparison, Engine, NoisyQuery
+from patchtrace.engines.convolution import ConvolutionEngine
 from patchtrace.engines.fold import image_masses
 from patchtrace.engines.reference import ReferenceEngine
+from patchtrace.engines.torch import TorchEngine
 from patchtrace.errors import PatchtraceError
 
 #: By name, the fastest on an ordinary computer first.
@@ -49,10 +51,10 @@ def get_engine(name: str, *, threads: int | None = None, device: str | None = No
         raise PatchtraceError(f"threads is {threads}: use 1 or more")
     if name == "auto":
         name = _fastest(device, pairs)
-    if name in ("torch", "convolution"):
-        from patchtrace.engines.torch import ConvolutionEngine, TorchEngine
-
-        return (TorchEngine if name == "torch" else ConvolutionEngine)(device=device, threads=threads)
+    if name == "torch":
+        return TorchEngine(device=device, threads=threads)
+    if name == "convolution":
+        return ConvolutionEngine(device=device, threads=threads)
     if device is not None:
         raise PatchtraceError(f"device is {device!r}: the engine {name} has none, use engine='torch'")
     if name == "native":

@@ -54,7 +54,7 @@ def _compare(
     colour = colour_of(block, comparison)
     pixels, offset, dtype = query_terms(noisy, signal, variance, colour, comparison)
     ones = np.ones((2, *pixels.shape[1:]))
-    query = np.concatenate([pixels * (signal / variance), ones])[None].astype(dtype)
+    query: Floats = np.concatenate([pixels * (signal / variance), ones])[None].astype(dtype)
     query_rows = np.ascontiguousarray(_stacked(query, rows, comparison)[0].swapaxes(1, 2))
 
     totals = np.empty((rows.positions, columns.positions, len(block)))

@@ -83,10 +83,10 @@ def prepared(images: NDArray[np.float32], colour: NDArray[np.float64], compariso
     return np.asarray(windows.sum(axis=(4, 5)) / comparison.pool_divisor)
 
 
-def patch_sums(values: Floats, comparison: Comparison) -> Floats:
+def patch_sums(values: NDArray[np.float64], comparison: Comparison) -> NDArray[np.float64]:
     """Sums over each patch of prepared values (..., rows, columns)."""
     down = window(values, -2, comparison)
-    return window(down, -1, comparison)
+    return np.asarray(window(down, -1, comparison), dtype=np.float64)
 
 
 def window(values: Floats, axis: int, comparison: Comparison) -> Floats:

@@ -1,0 +1,404 @@
+"""PyTorch, for a GPU: the same numbers on any device.
+
+PyTorch is an extra and slow to import: it is loaded when an engine is made, never with this module.
+
+What is computed are "distances": logits with the sign turned and without the offset of the query patch.
+
+    ||x - s u||^2 / 2v  =  ||x||^2 / 2v  +  < -s x / v, u >  +  s^2 ||u||^2 / 2v
+
+Pictures are moved by one colour first; see :mod:`patchtrace.engines.preparation`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from patchtrace.engines.contract import Axis, BlockResult, Comparison, NoisyQuery
+from patchtrace.engines.preparation import Colour, colour_of, prepared, query_terms
+from patchtrace.errors import PatchtraceError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+#: On a processor the tables that are worked on at once should stay near its cache. A GPU wants all the memory holds.
+CACHE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the patches of pictures of one size are."""
+
+    comparison: Comparison
+    rows: Axis
+    columns: Axis
+
+    @property
+    def reach(self) -> int:
+        """Pixels from the first tap of a patch to the last."""
+        return (self.comparison.taps - 1) * self.comparison.pool
+
+
+@dataclass(frozen=True)
+class Version:
+    """One noisy version of the query.
+
+    Parameters
+    ----------
+    image : float64 (1, channels, rows, columns), on the host
+        The picture, padded and pooled.
+    offset : float64 (patches,), on the host
+        ``||x||^2 / 2v``
+    signal, variance : float
+        ``s`` and ``v``
+    parts : (3, row positions, column positions, images), in the precision and on the device of the work
+        What :func:`_masses` answers, filled in batch by batch.
+    """
+
+    image: Tensor
+    offset: Tensor
+    signal: float
+    variance: float
+    parts: Tensor
+
+    @property
+    def norm_factor(self) -> float:
+        """What the squared norms of training patches are multiplied with."""
+        return self.signal**2 / (2 * self.variance)
+
+
+class DeviceEngine(ABC):
+    """What engines on PyTorch share: the way to the device and back, and the loop over images and versions."""
+
+    name: str
+    pairs_at_once: int
+
+    def __init__(self, device: str | None = None, threads: int | None = None) -> None:
+        self.device = _device(device)
+        self.threads = threads
+
+    def compare(
+        self, query: NoisyQuery, block: NDArray[np.float32], comparison: Comparison, memory: int
+    ) -> BlockResult:
+        """See :class:`patchtrace.engines.contract.Engine`. The memory is that of the device."""
+        import torch
+
+        with _exact_float32(), _threads(self.threads), torch.inference_mode():
+            colour = colour_of(block, comparison)
+            versions = [self._version(*version, len(block), colour, comparison) for version in query]
+            for dtype in {version.parts.dtype for version in versions}:
+                alike = [version for version in versions if version.parts.dtype == dtype]
+                self._fill(alike, block, colour.mean, comparison, memory)
+            answers = [_answer(version) for version in versions]
+        return BlockResult(np.stack([a[0] for a in answers]), np.stack([a[1] for a in answers]))
+
+    def _version(
+        self,
+        noisy: NDArray[np.float32],
+        signal: float,
+        variance: float,
+        images: int,
+        colour: Colour,
+        comparison: Comparison,
+    ) -> Version:
+        import torch
+
+        terms = query_terms(noisy, signal, variance, colour, comparison)
+        dtype = torch.float32 if terms.dtype is np.float32 else torch.float64
+        # mps has no float64
+        device = torch.device("cpu") if self.device.type == "mps" and dtype == torch.float64 else self.device
+        positions = [comparison.axis(side).positions for side in noisy.shape[1:]]
+        parts = torch.empty((3, *positions, images), dtype=dtype, device=device)
+        return Version(torch.from_numpy(terms.pixels)[None], -torch.from_numpy(terms.offset), signal, variance, parts)
+
+    def _fill(
+        self,
+        versions: list[Version],
+        block: NDArray[np.float32],
+        colour: NDArray[np.float64],
+        comparison: Comparison,
+        memory: int,
+    ) -> None:
+        """Fill in the parts of versions of one precision."""
+        import torch
+
+        like = versions[0].parts
+        layout = Layout(comparison, *(comparison.axis(side) for side in block.shape[2:]))
+        picture = versions[0].image
+        per_image, per_row, per_pair = (like.itemsize * numbers for numbers in self.numbers(picture, layout))
+        per_image += 64 * picture.numel()  # float64 on the host, while it is prepared
+        tables = CACHE_BYTES if like.is_cpu else memory
+        size = max(1, min(len(block), (memory - per_row) // (per_image + per_pair), tables // per_pair))
+        in_memory = (memory - size * per_image) // (per_row + size * per_pair)
+        rows_at_once = max(1, min(in_memory, tables // (size * per_pair)))
+        for start in range(0, len(block), size):
+            images = slice(start, start + size)
+            pictures = torch.from_numpy(prepared(block[images], colour, comparison))
+            train = self.arranged(pictures, layout, like)
+            for version in versions:
+                for rows, columns, parts in self.parts(version, train, layout, rows_at_once):
+                    version.parts[:, rows, columns, images] = parts
+
+    @abstractmethod
+    def numbers(self, picture: Tensor, layout: Layout) -> tuple[int, int, int]:
+        """How many numbers are in memory for each image, each row of query patches, and each pair of these."""
+
+    @abstractmethod
+    def arranged(self, images: Tensor, layout: Layout, like: Tensor) -> Any:
+        """Prepared images as :meth:`parts` wants them for all versions, in the precision and on the device."""
+
+    @abstractmethod
+    def parts(
+        self, version: Version, train: Any, layout: Layout, rows_at_once: int
+    ) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Row and column positions of the query, and their parts (3, rows, columns, images)."""
+
+
+class TorchEngine(DeviceEngine):
+    """Distances as windowed sums, on any device; pairs that the border rule excludes are never computed.
+
+    As in the blocked engine the rows of a patch are stacked on each other, so that one matrix product takes in the
+    vertical window for many rows of the query and many images; the horizontal window is a sum along diagonals. Norms
+    are part of the product: if they were added in the end, the sums up to there would be larger, and their rounding.
+
+    Parameters
+    ----------
+    device : str, optional
+        Any that PyTorch knows, such as ``cuda:1``. By default ``cuda`` or ``mps`` where there is one, else ``cpu``.
+    threads : int, optional
+        Threads of PyTorch on a processor, while comparing; by default as many as PyTorch is set to.
+    """
+
+    name = "torch"
+    pairs_at_once = 3 * 10**7
+
+    def numbers(self, picture: Tensor, layout: Layout) -> tuple[int, int, int]:
+        _, channels, _, width = picture.shape
+        inner = len(layout.columns.interior) + layout.reach
+        stack = 4 * (channels * layout.comparison.taps + 1) * width  # twice while it is made, and the parts of it
+        table = 4 * (inner**2 + width) * len(layout.rows.interior)  # with the copies that window and top-k make
+        return layout.rows.positions * stack, stack, table
+
+    def arranged(self, images: Tensor, layout: Layout, like: Tensor) -> dict[tuple[_Run, _Run], Tensor]:
+        """For each two runs of positions the right side of their matrix product."""
+        stacked = _stacked(images, _column_norms(images, layout), layout, like)
+        arranged = {}
+        for down in _runs(layout.rows):
+            for across in _runs(layout.columns):
+                part = _groups(stacked, down, across, layout)  # (groups, images, rows, depth, columns)
+                if across.inside:  # (groups, depth, images * rows * columns)
+                    part = part.permute(0, 3, 1, 2, 4).flatten(2)
+                else:  # (groups, columns, depth, images * rows)
+                    part = part.permute(0, 4, 3, 1, 2).flatten(3)
+                arranged[down, across] = part.contiguous()
+        return arranged
+
+    def parts(
+        self, version: Version, train: dict[tuple[_Run, _Run], Tensor], layout: Layout, rows_at_once: int
+    ) -> Iterator[tuple[slice, slice, Tensor]]:
+        image = version.image * (-version.signal / version.variance)
+        norm_factors = image.new_full((1, layout.rows.positions, image.shape[3]), version.norm_factor)
+        stacked = _stacked(image, norm_factors, layout, version.parts)
+        for (down, across), right in train.items():
+            # a row over the border has one partner, not all the inner rows
+            step = rows_at_once * (1 if down.inside else len(layout.rows.interior))
+            for start in range(down.start, down.stop, step):
+                piece = _Run(start, min(start + step, down.stop), down.inside)
+                groups = slice(0, 1) if down.inside else slice(start - down.start, piece.stop - down.start)
+                left = _groups(stacked, piece, across, layout)[:, 0]
+                distances = _distances(left, right[groups], piece, across, layout)
+                yield piece.places, across.places, _masses(distances, layout.comparison.k)
+
+
+# --- the device ---
+
+
+def _device(name: str | None) -> torch.device:
+    """The device of this name, or the fastest there is."""
+    try:
+        import torch
+    except ImportError:
+        raise PatchtraceError("this engine needs PyTorch: install patchtrace[torch]") from None
+
+    there = [kind for kind in ("cuda", "mps") if getattr(torch, kind).is_available()] + ["cpu"]
+    try:
+        device = torch.device(there[0] if name is None else name)
+        torch.zeros(1, device=device).cpu()
+    except (RuntimeError, AssertionError) as error:  # PyTorch asserts that it was built for the device
+        raise PatchtraceError(f"no device {name!r} here: use {' or '.join(there)}") from error
+    return device
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """So many threads on a processor for the time being; PyTorch has one number for everything."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _exact_float32() -> Iterator[None]:
+    """No TensorFloat-32 or bfloat16 in the name of float32: PyTorch uses one for convolutions unless told not to."""
+    import torch
+
+    backends: Any = torch.backends  # it has more than its types say
+    places = (backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv)
+    before = [place.fp32_precision for place in places]
+    try:
+        for place in places:
+            place.fp32_precision = "ieee"
+        yield
+    finally:
+        for place, precision in zip(places, before, strict=True):
+            place.fp32_precision = precision
+
+
+# --- which patches pair ---
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Neighbouring positions along a side that pair with each other (``inside``), or each with itself only."""
+
+    start: int
+    stop: int
+    inside: bool
+
+    @property
+    def places(self) -> slice:
+        return slice(self.start, self.stop)
+
+
+def _runs(axis: Axis) -> list[_Run]:
+    """All positions along a side: those before, in and after the interior."""
+    start, stop = axis.interior.start, axis.interior.stop
+    runs = [_Run(0, start, False), _Run(start, stop, True), _Run(stop, axis.positions, False)]
+    return [run for run in runs if run.start < run.stop]
+
+
+# --- distances by windows ---
+
+
+def _window(values: Tensor, axes: tuple[int, ...], count: int, step: int = 1) -> Tensor:
+    """``sum over e < count of values[i + e step]`` along all these axes at once.
+
+    Windows of doubling length, so that no rounding adds up.
+    """
+    lengths = [values.shape[axis] - (count - 1) * step for axis in axes]
+
+    def part(start: int, lengths: list[int]) -> Tensor:
+        taken = values
+        for axis, length in zip(axes, lengths, strict=True):
+            taken = taken.narrow(axis, start, length)
+        return taken
+
+    summed, start = None, 0
+    while count:
+        if count & 1:
+            summed = part(start, lengths) if summed is None else summed + part(start, lengths)
+            start += step
+        count >>= 1
+        if count:
+            shorter = [values.shape[axis] - step for axis in axes]
+            values = part(0, shorter) + part(step, shorter)
+            step *= 2
+    assert summed is not None
+    return summed
+
+
+def _column_norms(images: Tensor, layout: Layout) -> Tensor:
+    """Squared norms of each column of pixels in each row of patches: (images, row positions, columns)."""
+    squares = images.square().sum(dim=1)
+    return _window(squares, (1,), layout.comparison.taps, layout.comparison.pool)[:, : layout.rows.positions]
+
+
+def _stacked(images: Tensor, norms: Tensor, layout: Layout, like: Tensor) -> Tensor:
+    """For each row of patches, the rows of pixels in it, and below them the norms or their factor.
+
+    From (images, channels, rows, columns) and (images, row positions, columns)
+    to (row positions, images, channels * taps + 1, columns)
+    """
+    import torch
+
+    images, norms = (part.to(like.dtype).to(like.device) for part in (images, norms))
+    taps = images.unfold(2, layout.reach + 1, 1)[:, :, : layout.rows.positions, :, :: layout.comparison.pool]
+    return torch.cat([taps.permute(2, 0, 1, 4, 3).flatten(2, 3), norms.transpose(0, 1)[:, :, None]], dim=2)
+
+
+def _groups(stacked: Tensor, down: _Run, across: _Run, layout: Layout) -> Tensor:
+    """The rows of a run in groups that pair: (groups, images, rows, depth, columns), no copy."""
+    part = stacked[down.places, ..., across.start : across.stop + layout.reach]
+    return part.movedim(0, 1)[None] if down.inside else part[:, :, None]
+
+
+def _distances(query: Tensor, right: Tensor, down: _Run, across: _Run, layout: Layout) -> Tensor:
+    """Distances of the patches of two runs: (query rows, query columns, images, partners).
+
+    Parameters
+    ----------
+    query : (groups, query rows, depth, columns)
+    right : of these groups, what :meth:`TorchEngine.arranged` makes
+    """
+    groups, query_rows, _, width = query.shape
+    partners = len(layout.rows.interior) if down.inside else 1
+    window = layout.comparison.taps, layout.comparison.pool
+    if across.inside:
+        table = query.transpose(2, 3).flatten(1, 2) @ right
+        distances = _window(table.view(groups, query_rows, width, -1, partners, width), (2, 5), *window).flatten(4)
+    else:
+        table = query.permute(0, 3, 1, 2) @ right
+        distances = _window(table.view(groups, width, query_rows, -1, partners), (1,), *window).transpose(1, 2)
+    return distances.flatten(0, 1)
+
+
+# --- from distances to shares ---
+
+
+def _masses(distances: Tensor, k: int) -> Tensor:
+    """Least distance, sum of exp(least - distance), and the part of the k least in it, over the last axis: (3, ...).
+
+    The distances are overwritten.
+    """
+    import torch
+
+    top = None
+    if distances.shape[-1] > k:
+        nearest = distances.topk(k, dim=-1, largest=False, sorted=False).values
+        least = nearest.amin(dim=-1, keepdim=True)
+        top = _weights(least, nearest).sum(dim=-1)
+    else:
+        least = distances.amin(dim=-1, keepdim=True)
+    total = _weights(least, distances).sum(dim=-1)
+    return torch.stack([least[..., 0], total, total if top is None else top])
+
+
+def _weights(least: Tensor, distances: Tensor) -> Tensor:
+    """``exp(least - distances)``, written over the distances."""
+    import torch
+
+    # exp(-80) is nothing beside exp(0), which is always there; where exp underflows it is ten times slower
+    return torch.sub(least, distances, out=distances).clamp_(min=-80.0).exp_()
+
+
+def _answer(version: Version) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+    """Log-normaliser (patches,) and shares (patches, images), in float64 on the host until they are done."""
+    least, total, top = version.parts.cpu().flatten(1, 2)
+    nearest = least.double().amin(dim=-1, keepdim=True)
+    weight = (nearest - least).exp_()
+    normaliser = (weight * total).sum(dim=-1, keepdim=True)
+    share = weight.mul_(top).div_(normaliser)
+    log_normaliser = normaliser[:, 0].log() - nearest[:, 0] - version.offset
+    return log_normaliser.numpy(), share.float().numpy()
