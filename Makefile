@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test clean
+NATIVE := $(wildcard native/*.*)
+
+.PHONY: demo test bench profile clean
 
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
@@ -21,13 +23,28 @@ $(BIN)/python:
 	  echo "venv is missing; trying: apt-get install python3-venv"; \
 	  apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); }
 
-$(VENV)/installed: $(BIN)/python pyproject.toml
+# All engines side by side: about 20 minutes. Delete benchmarks/results/engine.json to measure everything again.
+bench: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(BIN)/python benchmarks/engine.py
+
+# Where the time of the native engine goes, stage by stage (needs perf).
+profile: $(VENV)/installed
+	PYTHON=$(BIN)/python bash benchmarks/profile.sh
+
+# Without a compiler everything works, but slowly; root can fetch one.
+.PHONY: compiler
+compiler:
+	@command -v c++ >/dev/null || command -v g++ >/dev/null || { echo "no C++ compiler; trying: apt-get install g++"; \
+	  { apt-get update -q && apt-get install -qy g++; } || echo "going on without the native engine"; }
+
+$(VENV)/installed: $(BIN)/python pyproject.toml $(NATIVE) | compiler
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
-$(VENV)/installed-test: $(BIN)/python pyproject.toml
+$(VENV)/installed-test: $(BIN)/python pyproject.toml $(NATIVE) | compiler
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	touch $(VENV)/installed $@
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf $(VENV) build demo .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -92,8 +92,9 @@ def patch_sums(values: NDArray[np.float64], comparison: Comparison) -> NDArray[n
 def window(values: Floats, axis: int, comparison: Comparison) -> Floats:
     """``sum over e of values[i + e w]`` for each patch position i along an axis."""
     left_out = comparison.patch - comparison.extent  # pixels at the end of a patch that fill no pooling window
-    count = values.shape[axis] - (comparison.taps - 1) * comparison.pool - left_out
-    parts = [
-        np.take(values, range(e * comparison.pool, e * comparison.pool + count), axis) for e in range(comparison.taps)
-    ]
-    return np.asarray(np.sum(parts, axis=0, dtype=values.dtype))
+    moved = np.moveaxis(values, axis, 0)
+    count = len(moved) - (comparison.taps - 1) * comparison.pool - left_out
+    summed = moved[:count].copy()
+    for start in range(comparison.pool, comparison.taps * comparison.pool, comparison.pool):
+        summed += moved[start : start + count]
+    return np.moveaxis(summed, 0, axis)
