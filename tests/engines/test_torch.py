@@ -167,14 +167,17 @@ def test_working_memory_stays_within_the_budget(engine, patch, dtype):
     # what is freed goes back at once, or the holes that malloc keeps would be counted
     at_once = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | at_once)
-    assert int(done.stdout) < budget + answer
+    # all pairs with one image are the least that the convolution can do
+    least = 6 * 1024**2 * np.dtype(dtype).itemsize if engine == "convolution" else 0
+    assert int(done.stdout) < max(budget, least) + answer
 
 
 @pytest.mark.parametrize("variance", [1e-3, 0.5])
-def test_no_number_is_asked_back_from_the_device_before_the_end(engine, variance, monkeypatch):
+def test_no_number_is_asked_back_from_the_device_before_the_end(variance, monkeypatch):
     """A device whose tensors hold no numbers stands in for a GPU: it refuses whatever would have to wait for one."""
     ended = []
     monkeypatch.setattr(module, "_answer", lambda version: ended.append(version.parts.device.type) or (0.0, 0.0))
+    engine = TorchEngine(device="cpu")
     engine.device = torch.device("meta")
     block = random_block(4, 18)
     engine.compare(noisy(block[0], variance, draws=2), block, Comparison(6, 2, "orthonormal", "match", 5), 1_000_000)
@@ -197,8 +200,10 @@ def test_float32_is_not_rounded_to_less_whatever_pytorch_is_set_to(engine, monke
     """By default PyTorch may round to TensorFloat-32 in convolutions, and in all products if someone said so."""
     places = [torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.mkldnn.matmul]
     seen = []
-    answer = module._answer
-    monkeypatch.setattr(module, "_answer", lambda *a: seen.extend(p.fp32_precision for p in places) or answer(*a))
+    topk = torch.Tensor.topk
+    monkeypatch.setattr(
+        torch.Tensor, "topk", lambda *a, **k: seen.extend(p.fp32_precision for p in places) or topk(*a, **k)
+    )
     block = random_block(2, 16)
     torch.set_float32_matmul_precision("medium")
     try:

@@ -1,24 +1,27 @@
-"""The paper's own way, on PyTorch: the thing to compare with.
+"""The paper's own way, written down in PyTorch as it stands: the thing to compare with.
 
-Every patch of the query is a kernel that slides over the training images, C P^2 multiplications for a pair; then come
-the exponential of everything and top-k, in PyTorch's own words. ``benchmarks/engine.py`` measures all others by it.
+Every patch of the query is a kernel that slides over the training images, C P^2 multiplications for a pair. Then come
+the exponentials of everything and top-k. ``benchmarks/engine.py`` measures the other engines by it, and by a version of
+it that is tuned as far as we could.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from patchtrace.engines.contract import Axis
-from patchtrace.engines.preparation import patch_sums
-from patchtrace.engines.torch import DeviceEngine, Layout, Version
+import numpy as np
+from numpy.typing import NDArray
+
+from patchtrace.engines.contract import Axis, BlockResult, Comparison, NoisyQuery
+from patchtrace.engines.preparation import Colour, colour_of, patch_sums, prepared, query_terms
+from patchtrace.engines.torch import device_named, exact_float32, with_threads
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 
-class ConvolutionEngine(DeviceEngine):
+class ConvolutionEngine:
     """Every pair is computed, with all pixels of the patch; pairs that the border rule excludes are then masked.
 
     Parameters as those of :class:`patchtrace.engines.torch.TorchEngine`.
@@ -27,62 +30,93 @@ class ConvolutionEngine(DeviceEngine):
     name = "convolution"
     pairs_at_once = 10**7
 
-    def numbers(self, picture: Tensor, layout: Layout) -> tuple[int, int, int]:
-        depth = picture.shape[1] * layout.comparison.taps**2
-        columns = layout.columns.positions
-        patches = layout.rows.positions * columns
-        # where PyTorch has no kernel of its own, as in float64 on a processor, it writes out the patches of an image;
-        # kernels and mask are there for all images together; top-k and the way out of conv2d need copies
-        return depth * patches, 2 * columns * (depth + patches), 4 * columns * patches
+    def __init__(self, device: str | None = None, threads: int | None = None) -> None:
+        self.device = device_named(device)
+        self.threads = threads
 
-    def arranged(self, images: Tensor, layout: Layout, like: Tensor) -> tuple[Tensor, Tensor]:
-        """The images, and the squared norms of their patches, still in float64."""
+    def compare(
+        self, query: NoisyQuery, block: NDArray[np.float32], comparison: Comparison, memory: int
+    ) -> BlockResult:
+        """See :class:`patchtrace.engines.contract.Engine`. All pairs with at least one image have to fit in memory."""
         import torch
 
-        height, width = (axis.positions + layout.reach for axis in (layout.rows, layout.columns))
-        pixels = images[:, :, :height, :width].to(like.dtype).contiguous()
-        norms = patch_sums(images.square().sum(dim=1).numpy(), layout.comparison)
-        return pixels.to(like.device), torch.from_numpy(norms)
+        colour = colour_of(block, comparison)
+        with exact_float32(), with_threads(self.threads), torch.inference_mode():
+            answers = [self._answer(*version, block, colour, comparison, memory) for version in query]
+        return BlockResult(np.stack([a[0] for a in answers]), np.stack([a[1] for a in answers]))
 
-    def parts(
-        self, version: Version, train: tuple[Tensor, Tensor], layout: Layout, rows_at_once: int
-    ) -> Iterator[tuple[slice, slice, Tensor]]:
+    def _answer(
+        self,
+        noisy: NDArray[np.float32],
+        signal: float,
+        variance: float,
+        block: NDArray[np.float32],
+        colour: Colour,
+        comparison: Comparison,
+        memory: int,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+        """Log-normaliser (patches,) and shares (patches, images) of one noisy query."""
+        import torch
+
+        pixels, offset, precision = query_terms(noisy, signal, variance, colour, comparison)
+        dtype = torch.float32 if precision is np.float32 else torch.float64
+        device = torch.device("cpu") if self.device.type == "mps" and dtype == torch.float64 else self.device
+        kernels = _patches(torch.from_numpy(pixels * (signal / variance)).to(dtype).to(device), comparison)
+        excluded = _excluded(noisy.shape[1], noisy.shape[2], comparison, device)
+        per_image = 6 * excluded.numel() * kernels.element_size()  # logits, weights, and what top-k and conv2d need
+        size = max(1, min(len(block), memory // per_image))
+        parts = []
+        for start in range(0, len(block), size):
+            train = prepared(block[start : start + size], colour.mean, comparison)
+            norms = patch_sums((train**2).sum(axis=1), comparison) * (-(signal**2) / (2 * variance))
+            images, biases = (torch.from_numpy(part).to(dtype).to(device) for part in (train, norms))
+            parts.append(self.masses(self.logits(images, kernels, biases, excluded, comparison), comparison.k))
+        peak, total, top = torch.cat(parts, dim=1).cpu().double()  # (images, patches) each
+        highest = peak.amax(dim=0)
+        weight = (peak - highest).exp()
+        normaliser = (weight * total).sum(dim=0)
+        share = (weight * top / normaliser).T
+        return (normaliser.log() + highest).numpy() + offset, share.float().numpy()
+
+    def logits(
+        self, images: Tensor, kernels: Tensor, biases: Tensor, excluded: Tensor, comparison: Comparison
+    ) -> Tensor:
+        """(images, query patches, training patches)"""
         from torch.nn.functional import conv2d
 
-        like = version.parts
-        images, square_norms = train
-        norms = (square_norms * -version.norm_factor).to(like.dtype).to(like.device)
-        query = (version.image[0] * (version.signal / version.variance)).to(like.dtype).to(like.device)
-        rows, columns, step = layout.rows.positions, layout.columns.positions, layout.comparison.pool
-        kernels = query.unfold(1, layout.reach + 1, 1).unfold(2, layout.reach + 1, 1)[..., ::step, ::step]
-        kernels = kernels[:, :rows, :columns].movedim(0, 2)
-        apart_down, apart_across = (_apart(axis, like.device) for axis in (layout.rows, layout.columns))
-        for start in range(0, rows, rows_at_once):
-            piece = slice(start, min(start + rows_at_once, rows))
-            logits = conv2d(images, kernels[piece].flatten(0, 1), dilation=step)
-            logits += norms[:, None]
-            # (images, query rows, query columns, rows, columns)
-            logits = logits.view(len(images), -1, columns, rows, columns)
-            if layout.comparison.border == "match":
-                apart = apart_down[piece, None, :, None] | apart_across[:, None, :]
-                logits.masked_fill_(apart, -float("inf"))
-            yield piece, slice(None), self.masses(logits.flatten(3), layout.comparison.k).permute(0, 2, 3, 1)
+        rows, columns = biases.shape[1:]
+        products = conv2d(images, kernels, dilation=comparison.pool)[:, :, :rows, :columns]
+        logits = products + biases[:, None]
+        return logits.flatten(2).masked_fill(excluded, -float("inf"))
 
     def masses(self, logits: Tensor, k: int) -> Tensor:
-        """Least distance, sum of weights, and sum of the k largest weights, over the last axis: (3, ...)."""
+        """Largest logit, sum of weights, and sum of the k largest weights: (3, images, query patches)."""
         import torch
 
-        peak = logits.amax(dim=-1, keepdim=True)
-        weights = logits.sub_(peak).exp_()
+        peak = logits.amax(dim=-1)
+        weights = torch.exp(logits - peak[..., None])
         total = weights.sum(dim=-1)
-        top = weights.topk(k, dim=-1, sorted=False).values.sum(dim=-1) if weights.shape[-1] > k else total
-        return torch.stack([-peak[..., 0], total, top])
+        top = weights.topk(min(k, weights.shape[-1]), dim=-1).values.sum(dim=-1)
+        return torch.stack([peak, total, top])
 
 
-def _apart(axis: Axis, device: torch.device) -> Tensor:
-    """Which two positions along a side do not pair: (positions, positions)."""
+def _patches(picture: Tensor, comparison: Comparison) -> Tensor:
+    """All patches of a prepared picture (channels, rows, columns) as kernels: (patches, channels, taps, taps)."""
+    reach, step = (comparison.taps - 1) * comparison.pool + 1, comparison.pool
+    left_out = comparison.patch - comparison.extent
+    patches = picture.unfold(1, reach, 1).unfold(2, reach, 1)[..., ::step, ::step].movedim(0, 2)
+    rows, columns = (count - left_out for count in patches.shape[:2])
+    return patches[:rows, :columns].flatten(0, 1)
+
+
+def _excluded(height: int, width: int, comparison: Comparison, device: torch.device) -> Tensor:
+    """Which two patches do not pair: (patches, patches)."""
     import torch
 
-    inside = torch.zeros(axis.positions, dtype=torch.bool, device=device)
-    inside[axis.interior.start : axis.interior.stop] = True
-    return ~(inside & inside[:, None] | torch.eye(axis.positions, dtype=torch.bool, device=device))
+    def pairs(axis: Axis) -> Tensor:
+        inside = torch.zeros(axis.positions, dtype=torch.bool, device=device)
+        inside[axis.interior.start : axis.interior.stop] = True
+        return inside & inside[:, None] | torch.eye(axis.positions, dtype=torch.bool, device=device)
+
+    down, across = pairs(comparison.axis(height)), pairs(comparison.axis(width))
+    return ~(down[:, None, :, None] & across[None, :, None, :]).flatten(2).flatten(0, 1)

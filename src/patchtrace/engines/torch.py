@@ -81,7 +81,7 @@ class DeviceEngine(ABC):
     pairs_at_once: int
 
     def __init__(self, device: str | None = None, threads: int | None = None) -> None:
-        self.device = _device(device)
+        self.device = device_named(device)
         self.threads = threads
 
     def compare(
@@ -90,7 +90,7 @@ class DeviceEngine(ABC):
         """See :class:`patchtrace.engines.contract.Engine`. The memory is that of the device."""
         import torch
 
-        with _exact_float32(), _threads(self.threads), torch.inference_mode():
+        with exact_float32(), with_threads(self.threads), torch.inference_mode():
             colour = colour_of(block, comparison)
             versions = [self._version(*version, len(block), colour, comparison) for version in query]
             for dtype in {version.parts.dtype for version in versions}:
@@ -220,7 +220,7 @@ class TorchEngine(DeviceEngine):
 # --- the device ---
 
 
-def _device(name: str | None) -> torch.device:
+def device_named(name: str | None) -> torch.device:
     """The device of this name, or the fastest there is."""
     try:
         import torch
@@ -237,7 +237,7 @@ def _device(name: str | None) -> torch.device:
 
 
 @contextmanager
-def _threads(count: int | None) -> Iterator[None]:
+def with_threads(count: int | None) -> Iterator[None]:
     """So many threads on a processor for the time being; PyTorch has one number for everything."""
     import torch
 
@@ -250,7 +250,7 @@ def _threads(count: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def _exact_float32() -> Iterator[None]:
+def exact_float32() -> Iterator[None]:
     """No TensorFloat-32 or bfloat16 in the name of float32: PyTorch uses one for convolutions unless told not to."""
     import torch
 
