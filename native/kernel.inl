@@ -205,7 +205,7 @@ template <class T> struct Comparer {
                 for (int j = 0; j < picture.width; ++j)
                     line[j] += double(x.row(r)[c * x.row_stride + j]) * z.row(r)[c * z.row_stride + j];
         }
-        patch_sums(g, picture.width, products, products + std::size_t(picture.height) * picture.width, true);
+        patch_sums(g, picture.width, products, part<double>(at.spare));
         for (int row = 0; row < g.rows.positions; ++row)
             for (int column = 0; column < g.columns.positions; ++column)
                 if (g.rows.is_edge(row) && g.columns.is_edge(column))
@@ -233,7 +233,7 @@ template <class T> struct Comparer {
         if (!image.prepared) {
             double* plane = part<double>(at.plane);
             prepare_picture<T>(g, image.pixels, image.colour, 1.0, plane, scratch + at.train, part<double>(at.norm_sums));
-            patch_sums(g, picture.width, part<double>(at.norm_sums), plane);
+            patch_sums(g, picture.width, part<double>(at.norm_sums), part<double>(at.spare));
         }
         switch (g.channels) {
             case 1: return compare<1>(norm_scale, control);

@@ -94,17 +94,28 @@ STAGE void prepare_picture(const Geometry& g, const float* pixels, const double*
     }
 }
 
-// Sums over each patch of values [row][column], in place: [row position][column position], `width` apart.
-STAGE void patch_sums(const Geometry& g, int width, double* values, double* line, bool only_edge_rows = false) {
-    const int reach = (g.taps - 1) * g.pool;
-    for (int r = 0; r < g.rows.positions; ++r) {  // a row is overwritten once it is no longer needed
-        if (only_edge_rows && !g.rows.is_edge(r)) continue;
-        for (int j = 0; j < width; ++j) line[j] = 0;
-        for (int d = 0; d <= reach; d += g.pool)
-            for (int j = 0; j < width; ++j) line[j] += values[std::size_t(r + d) * width + j];
-        double* out = values + std::size_t(r) * width;
-        for (int j = 0; j < g.columns.positions; ++j) out[j] = 0;
-        for (int e = 0; e <= reach; e += g.pool)
-            for (int j = 0; j < g.columns.positions; ++j) out[j] += line[j + e];
+// out[i] = sum over e of values[i + e step], in windows of doubling length; the values are overwritten.
+inline void window_sums(int taps, long step, long count, double* values, double* out) {
+    long start = 0, left = count + (taps - 1) * step;
+    for (long i = 0; i < count; ++i) out[i] = 0;
+    for (long length = step; taps; length *= 2) {
+        if (taps & 1) {
+            for (long i = 0; i < count; ++i) out[i] += values[start + i];
+            start += length;
+        }
+        taps >>= 1;
+        if (!taps) break;
+        left -= length;
+        const double* const ahead = values + length;
+#pragma GCC ivdep
+        for (long i = 0; i < left; ++i) values[i] += ahead[i];
     }
+}
+
+// Sums over each patch of values [row][column], in place: [row position][column position], `width` apart. Rows follow
+// each other without a gap: what runs over the end of one is of no use, and nobody looks at it.
+STAGE void patch_sums(const Geometry& g, int width, double* values, double* spare) {
+    const long count = long(g.rows.positions) * width;
+    window_sums(g.taps, long(g.pool) * width, count, values, spare);
+    window_sums(g.taps, g.pool, count - long(g.taps - 1) * g.pool, spare, values);
 }

@@ -31,7 +31,7 @@ template <class T> struct Layout {
     std::size_t logit_stride;
     int edge_lanes;       // partners of a patch over the border
 
-    std::size_t train, plane, norm_sums, norms, edge_norms, products, ring, logits, edge_table, kept, pointers, end;
+    std::size_t train, plane, norm_sums, spare, norms, edge_norms, products, ring, logits, edge_table, kept, pointers, end;
 
     explicit Layout(const Geometry& g) {
         constexpr int V = WIDTH<T>;
@@ -65,6 +65,7 @@ template <class T> struct Layout {
         train = places.take(picture.end, 1);
         plane = places.take(plane_size(g), sizeof(double));
         norm_sums = places.take(std::size_t(picture.height) * picture.width, sizeof(double));
+        spare = places.take(std::size_t(rows.positions) * picture.width, sizeof(double));
         norms = places.take(std::size_t(rows.inside + 2 * spread) * lanes, sizeof(T));
         edge_norms = places.take(edge_lanes, sizeof(T));
         products = places.take(std::size_t(group + reach + spread_across) * product_stride, sizeof(T));
