@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 NATIVE := $(wildcard native/*.*)
 
-.PHONY: demo test bench profile clean
+.PHONY: demo test test-asan test-tsan bench profile clean
 
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
@@ -15,6 +15,27 @@ test: $(VENV)/installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest
+
+# The kernels alone, without Python, under the sanitizers: native/tests/kernel_test.cpp.
+test-asan:
+	@$(call need,g++,$(ASAN),cmake g++)
+	$(call build-kernel-test,asan,g++,$(ASAN))
+	build/asan/kernel_test
+
+# clang, because its OpenMP tells ThreadSanitizer, through Archer, where threads wait for each other; gcc's does not.
+test-tsan:
+	@$(call need,clang++,-fsanitize=thread,cmake clang libomp-dev libclang-rt-dev)
+	$(call build-kernel-test,tsan,clang++,-fsanitize=thread)
+	TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1 build/tsan/kernel_test 100
+
+ASAN := -fsanitize=address,undefined -fno-sanitize-recover=all
+# $(call need,compiler,options,packages): root can fetch them, others are told how.
+need = cmake --version > /dev/null 2>&1 && printf '\#include <omp.h>\n\#include <sanitizer/asan_interface.h>\nint main() {}' | \
+  $(1) -x c++ -fopenmp $(2) - -o /dev/null 2> /dev/null || { echo "something is missing; trying: apt-get install $(3)"; \
+  apt-get update -q && apt-get install -qy $(3); }
+# $(call build-kernel-test,name,compiler,options)
+build-kernel-test = cmake -S native -B build/$(1) -DPATCHTRACE_TESTS=ON -DCMAKE_CXX_COMPILER=$(2) \
+  -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS="-O1 -g $(3)" && cmake --build build/$(1) --parallel 2
 
 # Debian ships venv apart from Python; root can fetch it, others are told how.
 $(BIN)/python:

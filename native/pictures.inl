@@ -12,12 +12,17 @@ template <class T> struct Picture {
     const T* column(int c) const { return by_column + std::size_t(c) * channels * column_stride; }
 };
 
+#if !defined(PATCHTRACE_FENCE)  // see tests/fence.h
+#define PATCHTRACE_FENCE(begin, end)
+#endif
+
 // Lays parts one after the other in one piece of memory, each at a multiple of 64 bytes.
 struct Places {
     std::size_t next = 0;
     std::size_t take(std::size_t count, std::size_t size) {
         const std::size_t here = next;
         next += (count * size + 127) / 64 * 64;
+        PATCHTRACE_FENCE(here + count * size, next);
         return here;
     }
 };
