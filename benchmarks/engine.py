@@ -22,10 +22,12 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from scipy.spatial.distance import cdist
 
 from patchtrace import NDA, ImageSet, Recipe, demo
 from patchtrace.engines import Comparison, Engine, NoisyQuery, get_engine, native
 from patchtrace.engines.convolution import ConvolutionEngine
+from patchtrace.engines.reference import patches
 
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE.parent.parent / "shared" / "data" / "cifar2.npz"
@@ -37,7 +39,7 @@ MEMORY = 1 << 30
 BUDGET = "200MB"
 #: An engine is timed on as many images as it does in about this many seconds, several times.
 SECONDS = 0.4
-ROUNDS = 5
+ROUNDS = 4
 
 
 class TunedConvolution(ConvolutionEngine):
@@ -148,7 +150,7 @@ def steps() -> list[dict[str, Any]]:
     rows = []
     for preset, side in (("cifar", 32), ("celeba", 64)):
         recipe = Recipe.preset(preset)
-        block = block_of(pictures(256 if side == 32 else 48, side))
+        block = block_of(pictures(1024 if side == 32 else 48, side))
         for level in recipe.levels:
             query = noisy(recipe, level.t, side)
             for scale in level.scales:
@@ -287,6 +289,29 @@ def growth() -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+def kept() -> list[dict[str, Any]]:
+    """What part of the pairs is near enough to an image's best to need an exponential (see native/softmax.inl)."""
+    recipe = Recipe.preset("cifar")
+    rows = []
+    for level in recipe.levels:
+        query = noisy(recipe, level.t, 32)
+        for scale in level.scales:
+            how = Comparison.of(scale, recipe)
+            inside = np.zeros((how.axis(32).positions,) * 2, dtype=bool)
+            interior = how.axis(32).interior
+            inside[interior.start : interior.stop, interior.start : interior.stop] = True
+            own = patches(query.versions[0], how)[inside.ravel()]
+            parts = []
+            for image in block_of(pictures(8)):
+                distance = cdist(own, query.signal[0] * patches(image, how)[inside.ravel()], "sqeuclidean")
+                logits = -distance / (2 * query.variance[0])
+                cut = logits.max(axis=1, keepdims=True) - 17 - np.log(logits.shape[1])
+                parts.append((logits > cut).mean())
+            rows.append({"t": level.t, "patch": scale.patch, "pool": scale.pool, "kept": float(np.mean(parts))})
+            print(rows[-1], flush=True)
+    return rows
+
+
 def roofline() -> dict[str, float]:
     """What the machine can do, from benchmarks/roofline.cpp."""
     with tempfile.TemporaryDirectory() as folder:
@@ -359,7 +384,7 @@ def plot(results: dict[str, Any]) -> None:
     figure.savefig(PLOT, dpi=110)
 
 
-SECTIONS = {"roofline": roofline, "steps": steps, "growth": growth, "whole": whole}
+SECTIONS = {"roofline": roofline, "kept": kept, "steps": steps, "growth": growth, "whole": whole}
 
 
 def main(chosen: list[str]) -> None:

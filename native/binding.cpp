@@ -68,7 +68,7 @@ void compare_blocks(Pixels versions, Numbers signal, Numbers variance, Flags wid
     const std::size_t count = versions.shape(0);
     Geometry geometry{static_cast<int>(versions.shape(1)), axis_of(rows, versions.shape(2)),
                       axis_of(columns, versions.shape(3)), taps, pool, divisor, k,
-                      second_level_cache() / 8 * 7};
+                      table_bytes()};
     require(count > 0 && block.size() > 0 && geometry.channels > 0, "nothing to compare");
     for (int axis = 1; axis < 4; ++axis) require(block.shape(axis) == versions.shape(axis), "pictures differ in size");
     require(taps > 0 && pool > 0 && divisor > 0 && k > 0 && threads > 0, "sizes must be above 0");

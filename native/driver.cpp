@@ -27,7 +27,8 @@ struct Free {
 using Memory = std::unique_ptr<void, Free>;
 
 // Large tables ask for large pages: many small ones would each have to be looked up, and share the cache badly.
-Memory zeroed(std::size_t bytes) {
+// Not touched yet, so that each thread can do that to its own.
+Memory reserved(std::size_t bytes) {
     const std::size_t alignment = bytes >= HUGE_PAGE / 4 ? HUGE_PAGE : ALIGNMENT;
     bytes = (bytes + alignment - 1) / alignment * alignment;
     void* memory = std::aligned_alloc(alignment, bytes);
@@ -35,7 +36,6 @@ Memory zeroed(std::size_t bytes) {
 #if defined(__linux__)
     if (alignment == HUGE_PAGE) madvise(memory, bytes, MADV_HUGEPAGE);
 #endif
-    std::memset(memory, 0, bytes);
     return Memory(memory);
 }
 
@@ -91,6 +91,14 @@ std::size_t second_level_cache() {
     return bytes > 0 ? static_cast<std::size_t>(bytes) : 512 << 10;
 }
 
+// What is in use at any moment, the tables of one query column, is a tenth of it. So where the second-level cache is
+// small, having some of the rest in the third is better than doing work twice; where it is large, all fits.
+std::size_t table_bytes() {
+    const std::size_t cache = second_level_cache(), enough = 2 << 20;
+    const std::size_t more = 4 * cache < enough ? 4 * cache : enough;
+    return cache / 8 * 7 > more ? cache / 8 * 7 : more;
+}
+
 Colour colour_of(const Geometry& geometry, const Block& block, bool moved, int threads) {
     const std::size_t channels = geometry.channels, area = geometry.pixels() / channels;
     std::vector<double> sums(block.images * channels), squares(block.images * channels);
@@ -128,10 +136,13 @@ bool compare(const Kernel& kernel, const Geometry& geometry, const std::vector<Q
     const long pieces = static_cast<long>((patches + PIECE - 1) / PIECE);
     if (threads > items) threads = static_cast<int>(items);
     std::vector<Memory> prepared, scratch[2];  // scratch memory for float32 and for float64, for each thread
+    const std::size_t scratch_bytes[2] = {kernel.scratch_bytes(geometry, false), kernel.scratch_bytes(geometry, true)};
     for (const Query& query : queries) {
-        prepared.push_back(zeroed(kernel.query_bytes(geometry, query.wide)));
+        const std::size_t bytes = kernel.query_bytes(geometry, query.wide);
+        prepared.push_back(reserved(bytes));
+        std::memset(prepared.back().get(), 0, bytes);
         while (static_cast<int>(scratch[query.wide].size()) < threads)
-            scratch[query.wide].push_back(zeroed(kernel.scratch_bytes(geometry, query.wide)));
+            scratch[query.wide].push_back(reserved(scratch_bytes[query.wide]));
     }
     std::vector<float> lines(threads * block.images * 16);
     std::unique_ptr<double[]> peak(new double[values]);
@@ -140,8 +151,6 @@ bool compare(const Kernel& kernel, const Geometry& geometry, const std::vector<Q
         const std::size_t at = (query * block.images + image) * patches;
         return Answer{peak.get() + at, total.get() + at, top.get() + at};
     };
-    for (long query = 0; query < count; ++query)
-        kernel.prepare(geometry, queries[query], scratch[queries[query].wide][0].get(), prepared[query].get());
     Watch watch(interrupted);
     // Items are images, or, where there are fewer of them than threads could use, queries of an image. A thread that goes
     // on with the same image finds it prepared.
@@ -149,7 +158,14 @@ bool compare(const Kernel& kernel, const Geometry& geometry, const std::vector<Q
 #pragma omp parallel num_threads(threads)
     {
         const int thread = omp_get_thread_num();
+        for (int wide = 0; wide < 2; ++wide)
+            if (!scratch[wide].empty()) std::memset(scratch[wide][thread].get(), 0, scratch_bytes[wide]);
         const Control control = watch.control(thread == 0);
+#pragma omp for schedule(static)
+        for (long query = 0; query < count; ++query) {
+            const bool wide = queries[query].wide;
+            kernel.prepare(geometry, queries[query], scratch[wide][thread].get(), prepared[query].get());
+        }
         long last[2] = {-1, -1};  // the image that is prepared in each precision
 #pragma omp for schedule(dynamic, chunk)
         for (long item = 0; item < items; ++item) {

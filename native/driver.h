@@ -15,6 +15,9 @@ std::vector<const Kernel*> kernels();
 // Bytes of second-level cache that one core has.
 std::size_t second_level_cache();
 
+// Bytes that the tables of one image may take. Fewer mean that pixel products are computed more often.
+std::size_t table_bytes();
+
 struct Block {
     const float* pixels;  // (images, channels, rows, columns)
     std::size_t images;

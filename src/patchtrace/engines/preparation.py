@@ -75,10 +75,11 @@ def precision(typical: float, largest: float, patches: int, k: int) -> type[np.f
 def prepared(images: NDArray[np.float32], colour: NDArray[np.float64], comparison: Comparison) -> NDArray[np.float64]:
     """Images (images, channels, rows, columns) with the colour taken off, padded, and pooled at every pixel."""
     pad = comparison.axis(images.shape[2]).pad
-    moved = images - colour[:, None, None]
-    padded = np.pad(moved, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    count, channels, height, width = images.shape
+    padded = np.zeros((count, channels, height + 2 * pad, width + 2 * pad))
+    np.subtract(images, colour[:, None, None], out=padded[:, :, pad : pad + height, pad : pad + width])
     if comparison.pool == 1:
-        return np.asarray(padded)
+        return padded
     windows = sliding_window_view(padded, (comparison.pool, comparison.pool), axis=(2, 3))
     return np.asarray(windows.sum(axis=(4, 5)) / comparison.pool_divisor)
 
