@@ -79,6 +79,28 @@ def kept() -> None:
     table(header, [["pairs that need an exponential", *(f"{100 * row['kept']:.0f} %" for row in rows)]])
 
 
+def roofline() -> None:
+    """The least that the stages could take if nothing but their multiply-adds, or their cache traffic, took time."""
+    machine = RESULTS["roofline"]
+    lines = []
+    for row in RESULTS["steps"]:
+        if (row["preset"], row["threads"], row["pool"]) != ("cifar", 1, 1) or row["t"] == 500:
+            continue
+        taps, vector = row["patch"], 8
+        inside = 32 - taps + 1
+        bands = sum(min(32, a + inside) - max(0, a - inside + 1) for a in range(32))  # tables S(a, b)
+        row_of_table = -(-(inside + 3) // vector)
+        products = bands * 32 * 4 * 3  # rows, vectors, channels
+        written = bands * inside * row_of_table * 32
+        read = -(-inside // 4) * (inside + 3) * inside * -(-inside // vector) * (taps + 3) * 32
+        parts = [products / machine["fma_1"], written / machine["write_1"] + read / machine["read_1"]]
+        seconds = row["seconds"]["native"]
+        lines.append(
+            [str(taps), f"{1e3 * seconds:.2f}", *(f"{1e3 * part:.3f} ({100 * part / seconds:.0f} %)" for part in parts)]
+        )
+    table(["patch", "ms an image", "multiply-adds alone", "cache traffic alone"], lines)
+
+
 if __name__ == "__main__":
     print(RESULTS["machine"], RESULTS["roofline"], "\n")
     for preset in ("cifar", "celeba"):
@@ -87,3 +109,4 @@ if __name__ == "__main__":
     whole()
     growth()
     kept()
+    roofline()

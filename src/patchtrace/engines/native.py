@@ -16,10 +16,11 @@ from patchtrace.engines.preparation import Colour, query_terms
 from patchtrace.errors import PatchtraceError
 
 _kernel: ModuleType | None
+_reason = ""
 try:
     from patchtrace import _native as _kernel
-except ImportError:  # installed without a compiler
-    _kernel = None
+except ImportError as error:  # installed without a compiler, or a library that it needs is gone
+    _kernel, _reason = None, str(error)
 
 
 def available() -> bool:
@@ -32,7 +33,7 @@ def kernel() -> ModuleType:
     if _kernel is None:
         raise PatchtraceError(
             "the native engine was not built when patchtrace was installed: install it again where there is a C++ "
-            "compiler (apt-get install g++), or use engine='blocked'"
+            f"compiler (apt-get install g++), or use engine='blocked' ({_reason})"
         )
     return _kernel
 
