@@ -346,7 +346,8 @@ def plot(results: dict[str, Any]) -> None:
         left.plot(labels, [1e3 * row["seconds"][name] for row in rows], "o-", color=colour, label=name)
     left.set(yscale="log", ylabel="ms an image", title="preset cifar, one thread", xlabel="patch / pool, level")
     left.tick_params(axis="x", labelsize=7)
-    left.legend(fontsize=8)
+    left.set_ylim(bottom=0.03)
+    left.legend(fontsize=8, loc="lower left", ncols=2)
     for name in ("native", "convolution"):
         rows = results["growth"]["patch"]
         middle.plot(
