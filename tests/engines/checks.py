@@ -15,13 +15,27 @@ def pixels(images, count):
 
 
 def assert_same(engine, case, memory=ROOMY):
-    ours = engine.compare(*case, memory=memory)
-    oracle = ReferenceEngine().compare(*case, memory=ROOMY)
+    ours = engine.compare(*case, memory=memory, colours=True)
+    oracle = ReferenceEngine().compare(*case, memory=ROOMY, colours=True)
     np.testing.assert_allclose(ours.log_normaliser, oracle.log_normaliser, rtol=1e-6, atol=1e-4)
     assert_same_scores(ours, oracle)
+    assert_same_colours(ours, oracle, case[1])
+    plain = engine.compare(*case, memory=memory)
+    assert plain.colour is None
+    np.testing.assert_array_equal(plain.share, ours.share)
 
 
 def assert_same_scores(ours, oracle):
     """Scores to 1e-5 relative; below a billionth of a patch nothing is promised."""
     scores, expected = (result.share.sum(axis=1, dtype=np.float64) for result in (ours, oracle))
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-9)
+
+
+def assert_same_colours(ours, oracle, block):
+    """What would be painted, to 1e-5 of the brightest pixel; and each image's part in it, summed over the picture."""
+    brightest = np.abs(block).max()
+    np.testing.assert_allclose(
+        ours.colour.sum(axis=2, dtype=np.float64), oracle.colour.sum(axis=2), rtol=0, atol=2e-5 * brightest
+    )
+    parts, expected = (result.colour.sum(axis=1, dtype=np.float64) for result in (ours, oracle))
+    np.testing.assert_allclose(parts, expected, rtol=0, atol=1e-5 * brightest * oracle.share.shape[1])

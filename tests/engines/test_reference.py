@@ -69,8 +69,11 @@ def test_equals_the_formula_written_out(border, patch, pool, pooling):
     image_patches = [all_patches_by_loops(signal * image.astype(float), comparison, constant) for image in block]
 
     result = ReferenceEngine().compare(
-        NoisyQuery(query[None], np.array([signal]), np.array([variance])), block, comparison, 1 << 30
+        NoisyQuery(query[None], np.array([signal]), np.array([variance])), block, comparison, 1 << 30, colours=True
     )
+    # the middle pixel of each patch: under a padded border that is every pixel in turn (the last ones not for even P)
+    inset = (patch - 1) // 2 if border == "valid" else 0
+    across = 6 - patch + 1 if border == "valid" else 6 - (patch + 1) % 2
 
     assert result.share.shape == (1, len(query_patches), 2)
     for place, query_patch in enumerate(query_patches):
@@ -80,9 +83,16 @@ def test_equals_the_formula_written_out(border, patch, pool, pooling):
         for n in range(2):
             top = logsumexp(sorted(logits[n])[-3:])
             assert result.share[0, place, n] == pytest.approx(np.exp(top - normaliser), rel=1e-6)
+            for c in range(2):
+                painted = sum(
+                    np.exp(logit - normaliser) * float(block[n, c, inset + m // across, inset + m % across])
+                    for m, logit in enumerate(logits[n])
+                )
+                assert result.colour[0, place, n, c] == pytest.approx(painted, rel=1e-6, abs=1e-12)
 
 
 @given(cases())
 def test_shares_of_a_patch_sum_to_one_without_the_cut(case):
     result = compare(case._replace(comparison=replace(case.comparison, k=10_000)))
     np.testing.assert_allclose(result.share.sum(axis=2), 1, rtol=1e-9)
+    assert result.colour is None

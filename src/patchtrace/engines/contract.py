@@ -6,9 +6,10 @@ For a query patch ``x_l`` and a training patch ``u`` the logit is
 
 An engine gets one query in one or more noisy versions and a block of training images. It answers, for each query
 patch, with the log of the sum of exp(logit) over all patches of the block, and, for each query patch and image, with
-the part that the image's k largest have in that sum. Blocks merge exactly: normalisers add, and each block's shares
-shrink by its part in the whole. So a set can be streamed, split over threads or over machines, and the result is the
-same.
+the part that the image's k largest have in that sum; if asked, also with the weighted sum of the middle pixels of the
+image's patches, which is what a diffusion step would paint there. Blocks merge exactly: normalisers add, and each
+block's shares and colours shrink by its part in the whole. So a set can be streamed, split over threads or over
+machines, and the result is the same.
 """
 
 from __future__ import annotations
@@ -76,6 +77,12 @@ class Comparison:
             interior = range(pad, min(positions, side - self.extent + pad + 1))
         return Axis(pad, positions, interior)
 
+    def middle(self, side: int) -> slice:
+        """Along a side of this many pixels: the middle pixel of each patch (of an even one, the one before the middle)."""
+        axis = self.axis(side)
+        first = (self.patch - 1) // 2 - axis.pad
+        return slice(first, first + axis.positions)
+
     def patches(self, height: int, width: int) -> int:
         """How many patches a picture has."""
         return self.axis(height).positions * self.axis(width).positions
@@ -99,10 +106,14 @@ class BlockResult:
         Log of the sum of exp(logit) over all training patches of the block.
     share : float32, from the oracle float64 (versions, patches, images)
         An image's top-k mass **divided by** the block's normaliser: between 0 and 1, whatever the size of the logits.
+    colour : float32, from the oracle float64 (versions, patches, images, channels), optional
+        The middle pixels of **all** patches of an image, each times its weight in the block's softmax, summed. Summed
+        over images too it is their weighted mean.
     """
 
     log_normaliser: NDArray[np.float64]
     share: Floats
+    colour: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -145,7 +156,13 @@ class Engine(Protocol):
     pairs_at_once: int
 
     def compare(
-        self, query: NoisyQuery, block: NDArray[np.float32], comparison: Comparison, memory: int
+        self,
+        query: NoisyQuery,
+        block: NDArray[np.float32],
+        comparison: Comparison,
+        memory: int,
+        *,
+        colours: bool = False,
     ) -> BlockResult:
         """Compare one query with a block of training images.
 
@@ -159,5 +176,7 @@ class Engine(Protocol):
             Patch size, pooling, border rule and k.
         memory : int
             Bytes of working memory to stay within, as far as one image allows. The answer itself is not counted.
+        colours : bool
+            Whether the answer holds ``colour`` too.
         """
         ...

@@ -18,24 +18,34 @@ class ReferenceEngine:
     pairs_at_once = 10**6
 
     def compare(
-        self, query: NoisyQuery, block: NDArray[np.float32], comparison: Comparison, memory: int
+        self,
+        query: NoisyQuery,
+        block: NDArray[np.float32],
+        comparison: Comparison,
+        memory: int,
+        *,
+        colours: bool = False,
     ) -> BlockResult:
         """See :class:`patchtrace.engines.contract.Engine`. One image is in memory at a time, whatever the budget."""
-        normalisers, shares = [], []
+        normalisers, shares, painted = [], [], []
+        middles = block[:, :, comparison.middle(block.shape[2]), comparison.middle(block.shape[3])]
         may_pair = _same_overhang(block.shape[2], block.shape[3], comparison)
         for noisy, signal, variance in query:
             query_patches = patches(noisy, comparison)
             totals = np.empty((len(query_patches), len(block)))
             top_k = np.empty_like(totals)
+            mean = np.empty((*totals.shape, block.shape[1]))  # of the middle pixels, within each image
             for n, image in enumerate(block):
                 distance = cdist(query_patches, signal * patches(image, comparison), "sqeuclidean")
                 logits = np.where(may_pair, -distance / (2 * variance), -np.inf)
                 totals[:, n] = logsumexp(logits, axis=1)
+                mean[:, n] = np.exp(logits - totals[:, n, None]) @ middles[n].reshape(len(image), -1).T
                 top_k[:, n] = logsumexp(np.sort(logits, axis=1)[:, -comparison.k :], axis=1)
             normaliser = logsumexp(totals, axis=1)
             normalisers.append(normaliser)
             shares.append(np.exp(top_k - normaliser[:, None]))
-        return BlockResult(np.stack(normalisers), np.stack(shares))
+            painted.append(np.exp(totals - normaliser[:, None])[:, :, None] * mean)
+        return BlockResult(np.stack(normalisers), np.stack(shares), np.stack(painted) if colours else None)
 
 
 def patches(image: NDArray[np.float32], comparison: Comparison) -> NDArray[np.float64]:
