@@ -2,6 +2,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -20,6 +21,7 @@ using Numbers = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device:
 using Flags = nb::ndarray<const bool, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Doubles = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+using Colours = nb::ndarray<float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
 
 
 void require(bool fits, const char* what) {
@@ -63,11 +65,12 @@ nb::tuple colour(Pixels block, bool moved, int threads) {
 }
 
 void compare_blocks(Pixels versions, Numbers signal, Numbers variance, Flags wide, Pixels block, Numbers train_colour,
-                    Doubles query_colour, nb::tuple rows, nb::tuple columns, int taps, int pool, double divisor, long k,
-                    const std::string& instructions, int threads, Doubles log_normaliser, Floats share) {
+                    Doubles query_colour, nb::tuple rows, nb::tuple columns, int taps, int pool, int middle, double divisor,
+                    long k, const std::string& instructions, int threads, Doubles log_normaliser, Floats share,
+                    std::optional<Colours> colour) {
     const std::size_t count = versions.shape(0);
     Geometry geometry{static_cast<int>(versions.shape(1)), axis_of(rows, versions.shape(2)),
-                      axis_of(columns, versions.shape(3)), taps, pool, divisor, k,
+                      axis_of(columns, versions.shape(3)), taps, pool, middle, divisor, k,
                       table_bytes()};
     require(count > 0 && block.size() > 0 && geometry.channels > 0, "nothing to compare");
     for (int axis = 1; axis < 4; ++axis) require(block.shape(axis) == versions.shape(axis), "pictures differ in size");
@@ -81,6 +84,14 @@ void compare_blocks(Pixels versions, Numbers signal, Numbers variance, Flags wid
     require(log_normaliser.shape(0) == count && log_normaliser.shape(1) == geometry.patches() &&
                 share.shape(0) == count && share.shape(1) == geometry.patches() && share.shape(2) == block.shape(0),
             "the room for the answer has another shape");
+    if (colour) {
+        require(middle >= 0 && geometry.rows.positions + middle <= geometry.rows.side &&
+                    geometry.columns.positions + middle <= geometry.columns.side,
+                "middle pixels do not fit the picture");
+        require(colour->shape(0) == count && colour->shape(1) == geometry.patches() &&
+                    colour->shape(2) == block.shape(0) && colour->shape(3) == versions.shape(1),
+                "the room for the colours has another shape");
+    }
     const Kernel& kernel = kernel_named(instructions);
     std::vector<Query> queries;
     for (std::size_t v = 0; v < count; ++v) {
@@ -92,7 +103,7 @@ void compare_blocks(Pixels versions, Numbers signal, Numbers variance, Flags wid
     {
         nb::gil_scoped_release released;
         done = compare(kernel, geometry, queries, {block.data(), block.shape(0)}, train_colour.data(), threads,
-                       log_normaliser.data(), share.data(), [] {
+                       log_normaliser.data(), share.data(), colour ? colour->data() : nullptr, [] {
                            nb::gil_scoped_acquire held;
                            return PyErr_CheckSignals() != 0;
                        });
@@ -113,6 +124,6 @@ NB_MODULE(_native, module) {
     module.def("second_level_cache", &second_level_cache);
     module.def("colour", &colour, "block"_a, "moved"_a, "threads"_a);
     module.def("compare", &compare_blocks, "versions"_a, "signal"_a, "variance"_a, "wide"_a, "block"_a,
-               "train_colour"_a, "query_colour"_a, "rows"_a, "columns"_a, "taps"_a, "pool"_a, "divisor"_a, "k"_a,
-               "instructions"_a, "threads"_a, "log_normaliser"_a, "share"_a);
+               "train_colour"_a, "query_colour"_a, "rows"_a, "columns"_a, "taps"_a, "pool"_a, "middle"_a,
+               "divisor"_a, "k"_a, "instructions"_a, "threads"_a, "log_normaliser"_a, "share"_a, "colour"_a.none());
 }

@@ -129,7 +129,7 @@ Colour colour_of(const Geometry& geometry, const Block& block, bool moved, int t
 }
 
 bool compare(const Kernel& kernel, const Geometry& geometry, const std::vector<Query>& queries, const Block& block,
-             const double* colour, int threads, double* log_normaliser, float* share,
+             const double* mean, int threads, double* log_normaliser, float* share, float* colour,
              const std::function<bool()>& interrupted) {
     const std::size_t patches = geometry.patches(), values = queries.size() * block.images * patches;
     const long count = static_cast<long>(queries.size()), items = count * static_cast<long>(block.images);
@@ -144,12 +144,14 @@ bool compare(const Kernel& kernel, const Geometry& geometry, const std::vector<Q
         while (static_cast<int>(scratch[query.wide].size()) < threads)
             scratch[query.wide].push_back(reserved(scratch_bytes[query.wide]));
     }
-    std::vector<float> lines(threads * block.images * 16);
+    std::vector<float> lines(threads * block.images * 32);
     std::unique_ptr<double[]> peak(new double[values]);
     std::unique_ptr<float[]> total(new float[values]), top(new float[values]);
+    std::unique_ptr<float[]> painted(colour ? new float[values * geometry.channels] : nullptr);
     const auto answer = [&](std::size_t query, std::size_t image) {  // (queries, images, patches)
         const std::size_t at = (query * block.images + image) * patches;
-        return Answer{peak.get() + at, total.get() + at, top.get() + at};
+        return Answer{peak.get() + at, total.get() + at, top.get() + at,
+                      colour ? painted.get() + at * geometry.channels : nullptr};
     };
     Watch watch(interrupted);
     // Items are images, or, where there are fewer of them than threads could use, queries of an image. A thread that goes
@@ -173,7 +175,7 @@ bool compare(const Kernel& kernel, const Geometry& geometry, const std::vector<Q
             const long image = item / count, query = item % count;
             const bool wide = queries[query].wide;
             kernel.compare(geometry, queries[query], prepared[query].get(),
-                           {block.pixels + image * geometry.pixels(), colour, image == last[wide]},
+                           {block.pixels + image * geometry.pixels(), mean, image == last[wide]},
                            scratch[wide][thread].get(), answer(query, image), control);
             last[wide] = image;
         }
@@ -182,9 +184,11 @@ bool compare(const Kernel& kernel, const Geometry& geometry, const std::vector<Q
             for (long query = 0; query < count; ++query)
                 for (long piece = 0; piece < pieces; ++piece) {
                     const std::size_t begin = piece * PIECE, left = patches - begin;
-                    kernel.share(patches, block.images, begin, left < PIECE ? left : PIECE, answer(query, 0),
-                                 log_normaliser + query * patches, share + query * patches * block.images,
-                                 lines.data() + thread * block.images * 16);
+                    float* const shares = share + query * patches * block.images;
+                    kernel.share(geometry, block.images, begin, left < PIECE ? left : PIECE, answer(query, 0),
+                                 log_normaliser + query * patches, shares,
+                                 colour ? colour + (shares - share) * geometry.channels : nullptr,
+                                 lines.data() + thread * block.images * 32);
                 }
         }
     }

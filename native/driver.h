@@ -31,9 +31,10 @@ struct Colour {
 };
 Colour colour_of(const Geometry&, const Block&, bool moved, int threads);
 
-// Fills log_normaliser (queries, patches) and share (queries, patches, images). `interrupted` is asked about ten times
+// Fills log_normaliser (queries, patches), share (queries, patches, images) and, if not null, colour (queries, patches,
+// images, channels). `mean` is the colour that is taken off the block. `interrupted` is asked about ten times
 // a second, on the calling thread; once it is true the work stops and false comes back.
-bool compare(const Kernel&, const Geometry&, const std::vector<Query>&, const Block&, const double* colour, int threads,
-             double* log_normaliser, float* share, const std::function<bool()>& interrupted);
+bool compare(const Kernel&, const Geometry&, const std::vector<Query>&, const Block&, const double* mean, int threads,
+             double* log_normaliser, float* share, float* colour, const std::function<bool()>& interrupted);
 
 }  // namespace patchtrace

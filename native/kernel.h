@@ -23,6 +23,7 @@ struct Geometry {
     Axis rows, columns;
     int taps;        // pooled pixels along a side of a patch
     int pool;        // distance between them, and side of the pooling window
+    int middle;      // from the position of a patch to its middle pixel
     double divisor;  // what the sum over a pooling window is divided by
     long k;
     std::size_t cache;  // bytes that the tables of one image may take
@@ -46,11 +47,13 @@ struct Image {
     bool prepared;        // the last call with this scratch memory had the same image and the same precision
 };
 
-// For each query patch: the largest logit, and the sums of exp(logit - largest) over all and over the k largest.
+// For each query patch: the largest logit, the sums of exp(logit - largest) over all and over the k largest, and, if not
+// null, the sum over all of exp(logit - largest) times the middle pixel (patches, channels).
 struct Answer {
     double* peak;
     float* total;
     float* top;
+    float* colour;
 };
 
 // Asked now and then; true means stop.
@@ -69,10 +72,10 @@ struct Kernel {
     // One query against one image. The scratch memory is of one thread and one precision; all 0 before its first use.
     void (*compare)(const Geometry&, const Query&, const void* prepared, const Image&, void* scratch, const Answer&,
                     const Control&);
-    // Normaliser and shares (patches, images) of `count` patches from `begin` on, out of answers (images, patches).
-    // The scratch memory holds 16 floats for each image.
-    void (*share)(std::size_t patches, std::size_t images, std::size_t begin, std::size_t count, const Answer&,
-                  double* log_normaliser, float* share, float* scratch);
+    // Normaliser, shares (patches, images) and, if not null, colours (patches, images, channels) of `count` patches from
+    // `begin` on, out of answers (images, patches). The scratch memory holds 32 floats for each image.
+    void (*share)(const Geometry&, std::size_t images, std::size_t begin, std::size_t count, const Answer&,
+                  double* log_normaliser, float* share, float* colour, float* scratch);
 };
 
 extern const Kernel baseline_kernel;

@@ -15,11 +15,34 @@ template <class T> struct Comparer {
 
     template <class X = T> X* part(std::size_t offset) const { return reinterpret_cast<X*>(scratch + offset); }
 
+    std::size_t place(int row, int column) const { return std::size_t(row) * g.columns.positions + column; }
+
     void answer_with(int row, int column, double peak, Sums sums) const {
-        const std::size_t l = std::size_t(row) * g.columns.positions + column;
+        const std::size_t l = place(row, column);
         answer.peak[l] = peak / BINARY;
         answer.total[l] = sums.total;
         answer.top[l] = sums.top;
+    }
+
+    float* colour_at(int row, int column) const { return answer.colour + place(row, column) * g.channels; }
+
+    // The middle pixel of the training patch at a position.
+    float& middle(int channel, int row, int column) const {
+        return part<float>(at.middles)[channel * g.patches() + place(row, column)];
+    }
+
+    // All middle pixels, and those of interior patches also beside each other as their logits are, 0 where is no patch.
+    void middles(const float* pixels) const {
+        for (int c = 0; c < g.channels; ++c) {
+            for (int r = 0; r < g.rows.positions; ++r)
+                for (int m = 0; m < g.columns.positions; ++m)
+                    middle(c, r, m) = pixels[(std::size_t(c) * g.rows.side + r + g.middle) * g.columns.side + m + g.middle];
+            float* inside = part<float>(at.inside_middles) + c * at.middle_stride;
+            for (std::size_t i = 0; i < at.middle_stride; ++i) inside[i] = 0;
+            for (int r = 0; r < g.rows.inside; ++r)
+                for (int m = 0; m < g.columns.inside; ++m)
+                    inside[r * at.lanes + m] = middle(c, g.rows.first + r, g.columns.first + m);
+        }
     }
 
     // ||u||^2 of a training patch.
@@ -101,8 +124,12 @@ template <class T> struct Comparer {
             const T peak = largest<T>(peaks[r]);
             T* const own = part(at.logits) + r * at.logit_stride + std::size_t(at.spread) * lanes;
             for (int i = count; i % W; i += V) store(own + i, all(T(NOTHING)));
-            const Sums sums = sums_of(own, (count + W - 1) / W * W, peak, cut, g.k, part<float>(at.kept));
+            const int whole = (count + W - 1) / W * W;
+            const Sums sums = sums_of(own, whole, peak, cut, g.k, part<float>(at.kept));
             answer_with(g.rows.first + row + r * w, column, double(peak), sums);
+            if (answer.colour)
+                colours_of(own, whole, peak, cut, g.channels, part<float>(at.inside_middles), at.middle_stride,
+                           colour_at(g.rows.first + row + r * w, column));
         }
     }
 
@@ -178,6 +205,13 @@ template <class T> struct Comparer {
         for (int m = 0; m < at.edge_lanes; ++m) norms[m] = T(NOTHING);
         for (int m = 0; m < along.inside; ++m)
             norms[m] = T(scale * (rows ? norm_sum(position, along.first + m) : norm_sum(along.first + m, position)));
+        float* const beside = part<float>(at.edge_middles);
+        if (answer.colour)
+            for (int c = 0; c < g.channels; ++c)
+                for (int m = 0; m < at.edge_lanes; ++m)
+                    beside[c * at.edge_lanes + m] = m >= along.inside ? 0
+                                                    : rows ? middle(c, position, along.first + m)
+                                                           : middle(c, along.first + m, position);
         for (int l = 0; l < along.inside; ++l) {
             Vec<T> peaks = all(T(NOTHING));
             int m = 0;
@@ -190,8 +224,10 @@ template <class T> struct Comparer {
             for (; m % W; m += V) store(logits + m, all(T(NOTHING)));
             const T peak = largest<T>(peaks);
             const Sums sums = sums_of(logits, m, peak, cut, g.k, part<float>(at.kept));
-            if (rows) answer_with(position, along.first + l, double(peak), sums);
-            else answer_with(along.first + l, position, double(peak), sums);
+            const int row = rows ? position : along.first + l, column = rows ? along.first + l : position;
+            answer_with(row, column, double(peak), sums);
+            if (answer.colour)
+                colours_of(logits, m, peak, cut, g.channels, beside, at.edge_lanes, colour_at(row, column));
         }
     }
 
@@ -208,10 +244,13 @@ template <class T> struct Comparer {
         patch_sums(g, picture.width, products, part<double>(at.spare));
         for (int row = 0; row < g.rows.positions; ++row)
             for (int column = 0; column < g.columns.positions; ++column)
-                if (g.rows.is_edge(row) && g.columns.is_edge(column))
+                if (g.rows.is_edge(row) && g.columns.is_edge(column)) {
                     answer_with(row, column,
                                 products[std::size_t(row) * picture.width + column] + norm_sum(row, column) * scale,
                                 {1, 1});
+                    for (int c = 0; answer.colour && c < g.channels; ++c)
+                        colour_at(row, column)[c] = middle(c, row, column);
+                }
     }
 
     template <int CHANNELS, int COUNT> void compare(double norm_scale, const Control& control) const {
@@ -234,6 +273,7 @@ template <class T> struct Comparer {
             double* plane = part<double>(at.plane);
             prepare_picture<T>(g, image.pixels, image.colour, 1.0, plane, scratch + at.train, part<double>(at.norm_sums));
             patch_sums(g, picture.width, part<double>(at.norm_sums), part<double>(at.spare));
+            if (answer.colour) middles(image.pixels);
         }
         switch (g.channels) {
             case 1: return compare<1>(norm_scale, control);
@@ -264,9 +304,10 @@ void compare(const Geometry& g, const Query& query, const void* prepared, const 
     else Comparer<float>(g, prepared, scratch, answer).compare(BINARY * query.norm_scale, image, control);
 }
 
-// For each patch: the log of the sum of all images' totals, and each image's part in that sum.
-void share(std::size_t patches, std::size_t images, std::size_t begin, std::size_t count, const Answer& answer,
-           double* log_normaliser, float* shares, float* scratch) {
+// For each patch: the log of the sum of all images' totals, each image's part in that sum, and its colour in that part.
+void share(const Geometry& g, std::size_t images, std::size_t begin, std::size_t count, const Answer& answer,
+           double* log_normaliser, float* shares, float* colours, float* scratch) {
+    const std::size_t patches = g.patches(), channels = g.channels;
     for (std::size_t l = begin; l < begin + count; l += W) {
         const int lanes = at_most(W, int(begin + count - l));
         double peak[W], total[W];
@@ -283,13 +324,19 @@ void share(std::size_t patches, std::size_t images, std::size_t begin, std::size
             weight = power_of_any(weight);
             for (int i = 0; i < lanes; ++i) {
                 total[i] += double(answer.total[at + i]) * weight[i];
-                scratch[n * W + i] = answer.top[at + i] * weight[i];
+                scratch[2 * n * W + i] = answer.top[at + i] * weight[i];
+                scratch[(2 * n + 1) * W + i] = weight[i];
             }
         }
         for (int i = 0; i < lanes; ++i) {
             log_normaliser[l + i] = peak[i] + __builtin_log(total[i]);
             const float factor = float(1 / total[i]);
-            for (std::size_t n = 0; n < images; ++n) shares[(l + i) * images + n] = scratch[n * W + i] * factor;
+            for (std::size_t n = 0; n < images; ++n) shares[(l + i) * images + n] = scratch[2 * n * W + i] * factor;
+            if (!colours) continue;
+            for (std::size_t n = 0; n < images; ++n)
+                for (std::size_t c = 0; c < channels; ++c)
+                    colours[((l + i) * images + n) * channels + c] =
+                        answer.colour[(n * patches + l + i) * channels + c] * (scratch[(2 * n + 1) * W + i] * factor);
         }
     }
 }

@@ -36,6 +36,30 @@ STAGE float threshold_of(const float* values, int count, long k, float lowest, i
     return high;
 }
 
+// The sum of weight times pixel over `lanes` logits, for each channel: pixels [channel][lane].
+template <class T, int CHANNELS>
+STAGE void colours_of(const T* logits, int lanes, T peak, float cut, const float* pixels, std::size_t stride, float* out) {
+    double totals[CHANNELS]{};
+    for (int begin = 0; begin < lanes; begin += 64 * W) {  // a float32 sum of few terms at a time
+        F sums[CHANNELS]{};
+        for (int i = begin; i < at_most(lanes, begin + 64 * W); i += W) {
+            if (!any_above(logits + i, peak, cut)) continue;
+            const F weight = power_of_any(below(logits + i, peak));
+            for (int c = 0; c < CHANNELS; ++c) sums[c] += weight * load(pixels + c * stride + i);
+        }
+        for (int c = 0; c < CHANNELS; ++c) totals[c] += sum(sums[c]);
+    }
+    for (int c = 0; c < CHANNELS; ++c) out[c] = float(totals[c]);
+}
+
+template <class T>
+inline void colours_of(const T* logits, int lanes, T peak, float cut, int channels, const float* pixels,
+                       std::size_t stride, float* out) {
+    int c = 0;
+    for (; c + 3 <= channels; c += 3) colours_of<T, 3>(logits, lanes, peak, cut, pixels + c * stride, stride, out + c);
+    for (; c < channels; ++c) colours_of<T, 1>(logits, lanes, peak, cut, pixels + c * stride, stride, out + c);
+}
+
 // Sums over `lanes` logits: whole vectors, with NOTHING where there is no partner.
 // `kept` has room for all of them, UNROLLED vectors more, and as many numbers.
 template <class T> STAGE Sums sums_of(const T* logits, int lanes, T peak, float cut, long k, float* kept) {

@@ -30,8 +30,10 @@ template <class T> struct Layout {
     std::size_t column_stride, slot_stride;  // of the S tables: [slot][query column][b or b - a][stride]
     std::size_t logit_stride;
     int edge_lanes;       // partners of a patch over the border
+    std::size_t middle_stride;  // of the middle pixels of interior patches, from channel to channel
 
-    std::size_t train, plane, norm_sums, spare, norms, edge_norms, products, ring, logits, edge_table, kept, pointers, end;
+    std::size_t train, plane, norm_sums, spare, norms, edge_norms, products, ring, logits, edge_table, kept, pointers,
+        middles, inside_middles, edge_middles, end;
 
     explicit Layout(const Geometry& g) {
         constexpr int V = WIDTH<T>;
@@ -60,6 +62,7 @@ template <class T> struct Layout {
         logit_stride = std::size_t(rows.inside + 2 * spread) * lanes + 64 / sizeof(T);
         const int longest = at_least(rows.inside, columns.inside), inner = longest + reach;
         edge_lanes = whole(longest) + W;
+        middle_stride = std::size_t(rows.inside) * lanes + W;
 
         Places places;
         train = places.take(picture.end, 1);
@@ -74,6 +77,9 @@ template <class T> struct Layout {
         edge_table = places.take(std::size_t(inner) * whole(inner) + 2 * V, sizeof(T));
         kept = places.take(std::size_t(rows.inside) * lanes + edge_lanes + UNROLLED * W, sizeof(float) + sizeof(int));
         pointers = places.take(slots, sizeof(T*));
+        middles = places.take(g.channels * g.patches(), sizeof(float));
+        inside_middles = places.take(g.channels * middle_stride, sizeof(float));
+        edge_middles = places.take(std::size_t(g.channels) * edge_lanes, sizeof(float));
         end = places.next;
     }
 

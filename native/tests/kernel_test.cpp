@@ -99,6 +99,7 @@ struct Case {
     int extent() const { return taps() * pool; }
     int pad() const { return border == VALID ? 0 : (patch - 1) / 2; }
     int positions(int side) const { return side + 2 * pad() - patch + 1; }
+    int middle() const { return (patch - 1) / 2 - pad(); }
     int patches() const { return positions(height) * positions(width); }
     double divisor() const { return mean ? pool * pool : pool; }
     std::size_t pixels() const { return std::size_t(channels) * height * width; }
@@ -114,7 +115,7 @@ struct Case {
         return true;
     }
     Geometry geometry() const {
-        return {channels, axis(height), axis(width), taps(), pool, divisor(), k, cache};
+        return {channels, axis(height), axis(width), taps(), pool, middle(), divisor(), k, cache};
     }
     std::string text() const {
         char line[200];
@@ -167,20 +168,23 @@ struct Input {
 };
 
 struct Output {
-    std::size_t normalisers, shares;
+    std::size_t normalisers, shares, colours;
     std::unique_ptr<double[]> log_normaliser;
-    std::unique_ptr<float[]> share;
+    std::unique_ptr<float[]> share, colour;
 
     explicit Output(const Case& one)
         : normalisers(one.precisions.size() * one.patches()), shares(normalisers * one.images),
-          log_normaliser(new double[normalisers]), share(new float[shares]) {
+          colours(shares * one.channels), log_normaliser(new double[normalisers]), share(new float[shares]),
+          colour(new float[colours]) {
         std::fill_n(log_normaliser.get(), normalisers, std::numeric_limits<double>::quiet_NaN());
         std::fill_n(share.get(), shares, std::numeric_limits<float>::quiet_NaN());
+        std::fill_n(colour.get(), colours, std::numeric_limits<float>::quiet_NaN());
     }
 
     bool operator==(const Output& other) const {
         return !std::memcmp(log_normaliser.get(), other.log_normaliser.get(), normalisers * sizeof(double)) &&
-               !std::memcmp(share.get(), other.share.get(), shares * sizeof(float));
+               !std::memcmp(share.get(), other.share.get(), shares * sizeof(float)) &&
+               !std::memcmp(colour.get(), other.colour.get(), colours * sizeof(float));
     }
 };
 
@@ -192,7 +196,7 @@ bool run(const Kernel& kernel, const Input& input, int threads, Output& out,
     const Geometry geometry = input.of.geometry();
     const std::vector<double> colour = input.colour;
     return compare(kernel, geometry, input.queries(), {input.block.get(), std::size_t(input.of.images)}, colour.data(),
-                   threads, out.log_normaliser.get(), out.share.get(), interrupted);
+                   threads, out.log_normaliser.get(), out.share.get(), out.colour.get(), interrupted);
 }
 
 // --- the formula, patch by patch ---------------------------------------------------------------------------------------
@@ -233,7 +237,7 @@ double log_sum(const double* begin, const double* end) {
 
 // As the kernels answer: without the part -||x||^2 / 2v of the logits, x being the query patch with its colour taken off.
 struct Expected {
-    std::vector<double> log_normaliser, share, size;  // size: of the logits, as float32 has them
+    std::vector<double> log_normaliser, share, colour, size;  // size: of the logits, as float32 has them
 };
 
 Expected formula(const Input& input) {
@@ -248,15 +252,27 @@ Expected formula(const Input& input) {
         const auto query = patches_of(of, input.noisy[q].get(), nothing.data());
         const auto moved = patches_of(of, input.noisy[q].get(), input.noisy_colour[q].get());
         for (std::size_t l = 0; l < query.size(); ++l) {
-            std::vector<double> totals, tops, logits;
+            std::vector<double> totals, tops, logits, painted;  // painted: mean middle pixel of each image
             for (int n = 0; n < of.images; ++n) {
                 logits.clear();
+                std::vector<std::size_t> places;
                 for (const Patch& u : train[n]) {
                     if (of.border == MATCH && u.inside != query[l].inside) continue;
                     double distance = 0;
                     const double *a = query[l].values.data(), *b = u.values.data();
                     for (std::size_t i = 0; i < u.values.size(); ++i) distance += (a[i] - s * b[i]) * (a[i] - s * b[i]);
                     logits.push_back(-distance / (2 * v));
+                    places.push_back(&u - train[n].data());
+                }
+                const double own = log_sum(logits.data(), logits.data() + logits.size());
+                for (int c = 0; c < of.channels; ++c) {
+                    double mean = 0;
+                    for (std::size_t i = 0; i < places.size(); ++i) {
+                        const int r = int(places[i]) / of.positions(of.width), j = int(places[i]) % of.positions(of.width);
+                        const float* plane = input.block.get() + n * of.pixels() + std::size_t(c) * of.height * of.width;
+                        mean += std::exp(logits[i] - own) * plane[(r + of.middle()) * of.width + j + of.middle()];
+                    }
+                    painted.push_back(mean);
                 }
                 std::sort(logits.begin(), logits.end(), std::greater<double>());
                 const double* best = logits.data();
@@ -269,6 +285,8 @@ Expected formula(const Input& input) {
             expected.log_normaliser.push_back(total + norm);
             expected.size.push_back(norm + std::abs(total));
             for (double top : tops) expected.share.push_back(std::exp(top - total));
+            for (std::size_t i = 0; i < painted.size(); ++i)
+                expected.colour.push_back(painted[i] * std::exp(totals[i / of.channels] - total));
         }
     }
     return expected;
@@ -290,6 +308,8 @@ void check(const Expected& expected, const Output& found, const Case& of, const 
         near(found.log_normaliser[i], expected.log_normaliser[i], "log normaliser");
         for (int n = 0; n < of.images; ++n)
             near(found.share[i * of.images + n], expected.share[i * of.images + n], "share");
+        for (int n = 0; n < of.images * of.channels; ++n)
+            near(found.colour[i * of.images * of.channels + n], expected.colour[i * of.images * of.channels + n], "colour");
     }
 }
 
@@ -335,30 +355,36 @@ std::vector<double> answers(const Kernel& kernel, const Input& input, std::size_
     kernel.prepare(geometry, query, scratch.get(), prepared.get());
     std::unique_ptr<double[]> peaks(new double[images * patches]), log_normaliser(new double[patches]);
     std::unique_ptr<float[]> totals(new float[images * patches]), tops(new float[images * patches]),
-        share(new float[images * patches]), lines(new float[images * 16]);
+        share(new float[images * patches]), lines(new float[images * 32]);
+    const std::size_t channels = geometry.channels;
+    std::unique_ptr<float[]> painted(new float[images * patches * channels]), colour(new float[images * patches * channels]);
     std::vector<double> all;
     for (std::size_t n = 0; n < images; ++n)
         for (bool again : {false, true}) {
             std::unique_ptr<double[]> peak(new double[patches]);
-            std::unique_ptr<float[]> total(new float[patches]), top(new float[patches]);
+            std::unique_ptr<float[]> total(new float[patches]), top(new float[patches]), paint(new float[patches * channels]);
             std::unique_ptr<float[]> image(new float[geometry.pixels()]);  // need not be there the second time
             if (!again) std::copy_n(input.block.get() + n * geometry.pixels(), geometry.pixels(), image.get());
             kernel.compare(geometry, query, prepared.get(), {image.get(), input.colour.data(), again}, scratch.get(),
-                           {peak.get(), total.get(), top.get()}, control);
+                           {peak.get(), total.get(), top.get(), paint.get()}, control);
             if (again && (!std::equal(peak.get(), peak.get() + patches, peaks.get() + n * patches) ||
                           !std::equal(total.get(), total.get() + patches, totals.get() + n * patches) ||
-                          !std::equal(top.get(), top.get() + patches, tops.get() + n * patches)))
+                          !std::equal(top.get(), top.get() + patches, tops.get() + n * patches) ||
+                          !std::equal(paint.get(), paint.get() + patches * channels,
+                                      painted.get() + n * patches * channels)))
                 fail(std::string(kernel.name) + ", " + input.of.text() + ": an image that is prepared gives another answer");
             std::copy_n(peak.get(), patches, peaks.get() + n * patches);
             std::copy_n(total.get(), patches, totals.get() + n * patches);
             std::copy_n(top.get(), patches, tops.get() + n * patches);
+            std::copy_n(paint.get(), patches * channels, painted.get() + n * patches * channels);
         }
-    kernel.share(patches, images, 0, patches, {peaks.get(), totals.get(), tops.get()}, log_normaliser.get(), share.get(),
-                 lines.get());
+    kernel.share(geometry, images, 0, patches, {peaks.get(), totals.get(), tops.get(), painted.get()},
+                 log_normaliser.get(), share.get(), colour.get(), lines.get());
     all.insert(all.end(), peaks.get(), peaks.get() + images * patches);
     all.insert(all.end(), totals.get(), totals.get() + images * patches);
     all.insert(all.end(), tops.get(), tops.get() + images * patches);
     all.insert(all.end(), share.get(), share.get() + images * patches);
+    all.insert(all.end(), colour.get(), colour.get() + images * patches * channels);
     all.insert(all.end(), log_normaliser.get(), log_normaliser.get() + patches);
     return all;
 }

@@ -19,10 +19,12 @@ def compare(
     columns: _Axis,
     taps: int,
     pool: int,
+    middle: int,
     divisor: float,
     k: int,
     instructions: str,
     threads: int,
     log_normaliser: NDArray[float64],
     share: NDArray[float32],
+    colour: NDArray[float32] | None,
 ) -> None: ...

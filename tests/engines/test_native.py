@@ -207,6 +207,9 @@ def test_ctrl_c_is_heard_inside_one_long_call():
         {"instructions": "sse9"},
         {"share": np.empty((1, 256, 3), np.float32)},
         {"log_normaliser": np.empty((1, 255))},
+        {"colour": np.empty((1, 256, 2, 2), np.float32)},
+        {"middle": 5},
+        {"middle": -1},
         {"train_colour": np.zeros(2)},
     ],
     ids=lambda change: next(iter(change)),
@@ -226,12 +229,14 @@ def test_numbers_that_do_not_fit_are_refused_before_memory_is_touched(change):
         "columns": (0, 16, 0, 16),
         "taps": 5,
         "pool": 1,
+        "middle": 2,
         "divisor": 1.0,
         "k": 10,
         "instructions": "baseline",
         "threads": 1,
         "log_normaliser": np.empty((1, 256)),
         "share": np.empty((1, 256, 2), np.float32),
+        "colour": np.empty((1, 256, 2, 3), np.float32),
     }
     native.kernel().compare(**fitting)
     with pytest.raises(ValueError, match=r"."):

@@ -57,7 +57,13 @@ class NativeEngine:
         self.instructions = instructions or instruction_sets()[0]
 
     def compare(
-        self, query: NoisyQuery, block: NDArray[np.float32], comparison: Comparison, memory: int
+        self,
+        query: NoisyQuery,
+        block: NDArray[np.float32],
+        comparison: Comparison,
+        memory: int,
+        *,
+        colours: bool = False,
     ) -> BlockResult:
         """See :class:`patchtrace.engines.contract.Engine`.
 
@@ -71,6 +77,7 @@ class NativeEngine:
         patches = comparison.patches(*block.shape[2:])
         normaliser = np.empty((len(query), patches))
         share = np.empty((len(query), patches, len(block)), dtype=np.float32)
+        colour_sums = np.empty((*share.shape, block.shape[1]), dtype=np.float32) if colours else None
         kernel().compare(
             np.ascontiguousarray(query.versions, dtype=np.float32),
             query.signal,
@@ -83,14 +90,16 @@ class NativeEngine:
             _numbers(columns),
             comparison.taps,
             comparison.pool,
+            comparison.middle(block.shape[2]).start,
             float(comparison.pool_divisor),
             comparison.k,
             self.instructions,
             self.threads,
             normaliser,
             share,
+            colour_sums,
         )
-        return BlockResult(normaliser + np.stack([term.offset for term in terms]), share)
+        return BlockResult(normaliser + np.stack([term.offset for term in terms]), share, colour_sums)
 
 
 def _numbers(axis: Axis) -> tuple[int, int, int, int]:
