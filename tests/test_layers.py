@@ -16,10 +16,11 @@ PACKAGE = Path(patchtrace.__file__).parent
 # a room may import rooms of lower layers, and those of its own only where the order inside it is said
 LAYERS = [
     ["errors", "_native"],
-    ["schedule", "files"],
+    ["schedule", "files", "memory", "progress"],
     ["recipe", "images"],
     ["attribution"],
     ["engines"],
+    ["score_machine"],
     ["methods"],
     ["sheet", "demo"],
     ["cli"],

@@ -13,9 +13,10 @@ from importlib.metadata import version
 from patchtrace.attribution import Attribution, Hit
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding, ImageSet
-from patchtrace.methods import NDA, PixelSimilarity, RandomScores, attribute
+from patchtrace.methods import NDA, MachineInfluence, PixelSimilarity, RandomScores, attribute
 from patchtrace.recipe import Level, Recipe, Scale
 from patchtrace.schedule import Schedule
+from patchtrace.score_machine import Provenance, Samples, ScoreMachine
 
 __version__ = version("patchtrace")
 
@@ -26,11 +27,15 @@ __all__ = [
     "Hit",
     "ImageSet",
     "Level",
+    "MachineInfluence",
     "PatchtraceError",
     "PixelSimilarity",
+    "Provenance",
     "RandomScores",
     "Recipe",
+    "Samples",
     "Scale",
     "Schedule",
+    "ScoreMachine",
     "attribute",
 ]

@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 
 from patchtrace import NDA, ImageSet, Level, PatchtraceError, Recipe, Scale, attribute
 from patchtrace.engines import get_engine
-from patchtrace.methods.nda import parse_memory
+from patchtrace.memory import parse_memory
 
 TWO_SCALES = Recipe(
     (
@@ -77,7 +77,9 @@ def test_memory_changes_nothing(monkeypatch):
     monkeypatch.setattr(
         engine,
         "compare",
-        lambda self, query, block, *rest: blocks.append(len(block)) or compare(self, query, block, *rest),
+        lambda self, query, block, *rest, **more: (
+            blocks.append(len(block)) or compare(self, query, block, *rest, **more)
+        ),
     )
     train = pictures(40, (3, 32, 32)).repeat(2, axis=0)
     queries = pictures(1, (3, 32, 32), seed=5)

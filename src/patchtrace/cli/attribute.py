@@ -19,8 +19,8 @@ from patchtrace.engines import ENGINES
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding, ImageSet, has_own_size
 from patchtrace.images.arrays import LAYOUTS
+from patchtrace.memory import DEFAULT_MEMORY, parse_memory
 from patchtrace.methods import DEFAULT_SIZE, NDA, Method, PixelSimilarity, RandomScores
-from patchtrace.methods.nda import DEFAULT_MEMORY, parse_memory
 from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
 
 

@@ -13,8 +13,9 @@ from tqdm import tqdm
 
 from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.files import replacing
-from patchtrace.images import ImageSet, Progress, Skipped
+from patchtrace.images import ImageSet, Skipped
 from patchtrace.images.decode import MOST_SIDE
+from patchtrace.progress import Progress
 from patchtrace.recipe import Recipe
 from patchtrace.sheet import contact_sheet, percent
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from patchtrace.engines import ENGINES, native
 from patchtrace.errors import PatchtraceError
-from patchtrace.methods.nda import DEFAULT_MEMORY
+from patchtrace.memory import DEFAULT_MEMORY
 
 
 @click.command()

@@ -78,7 +78,7 @@ class Comparison:
         return Axis(pad, positions, interior)
 
     def middle(self, side: int) -> slice:
-        """Along a side of this many pixels: the middle pixel of each patch (of an even one, the one before the middle)."""
+        """Along a side of this many pixels: the middle pixel of each patch; of an even one, the pixel before it."""
         axis = self.axis(side)
         first = (self.patch - 1) // 2 - axis.pad
         return slice(first, first + axis.positions)

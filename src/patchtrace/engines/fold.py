@@ -1,13 +1,14 @@
-"""From blocks to image scores, exactly, within a memory budget.
+"""From blocks to the whole set, exactly, within a memory budget.
 
-The sum over query patches needs the normaliser over the whole set, which is known only after the last block. Until then
-the shares of each block wait in memory, or in a temporary file if the budget does not hold them.
+What an image has in the whole needs the normaliser over the whole set, which is known only after the last block. Until
+then the answers for each block wait in memory, or in a temporary file if the budget does not hold them.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 import numpy as np
@@ -35,26 +36,56 @@ def image_masses(
     Without the cut at k the masses of a version sum to its number of patches. ``progress`` is called with the number
     of images done since the last call.
     """
+    with compared(engine, query, train, comparison, flips=flips, memory=memory, progress=progress) as blocks:
+        parts = [np.einsum("vl,vln->vn", part, block.share, dtype=np.float64) for part, block in blocks]
+        return np.concatenate(parts, axis=1)
+
+
+@contextmanager
+def compared(
+    engine: Engine,
+    query: NoisyQuery,
+    train: ImageSet,
+    comparison: Comparison,
+    *,
+    flips: bool = False,
+    colours: bool = False,
+    memory: int,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[Blocks]:
+    """The query against the whole set. The answers can be gone through, several times, until the context ends."""
     patches = comparison.patches(*train.shape[1:])
     pairs = len(query) * comparison.pairs(*train.shape[1:]) * (2 if flips else 1)
-    size = min(block_size(len(query) * patches, train, memory), max(1, engine.pairs_at_once // pairs))
+    values = len(query) * patches * (1 + train.shape[0] * colours)
+    size = min(block_size(values, train, memory), max(1, engine.pairs_at_once // pairs))
     total = np.full((len(query), patches), -np.inf)
     with _Waiting(memory // 4) as waiting:
         for start in range(0, len(train), size):
             block = train.block(start, start + size)
-            result = engine.compare(query, block, comparison, memory // 4)
+            result = engine.compare(query, block, comparison, memory // 4, colours=colours)
             if flips:
                 mirrored = np.ascontiguousarray(block[..., ::-1])
-                result = _added(result, engine.compare(query, mirrored, comparison, memory // 4))
+                result = _added(result, engine.compare(query, mirrored, comparison, memory // 4, colours=colours))
             total = np.logaddexp(total, result.log_normaliser)
             waiting.put(result)
             if progress:
                 progress(len(block))
-        parts = [
-            np.einsum("vl,vln->vn", np.exp(result.log_normaliser - total), result.share, dtype=np.float64)
-            for result in waiting
-        ]
-        return np.concatenate(parts, axis=1)
+        yield Blocks(total, waiting)
+
+
+class Blocks:
+    """What the blocks of a set answered, in their order, each with its part in the whole (versions, patches).
+
+    Shares and colours of a block times that part are those in the whole set.
+    """
+
+    def __init__(self, log_normaliser: NDArray[np.float64], waiting: _Waiting) -> None:
+        self.log_normaliser = log_normaliser
+        self._waiting = waiting
+
+    def __iter__(self) -> Iterator[tuple[NDArray[np.float64], BlockResult]]:
+        for result in self._waiting:
+            yield np.exp(result.log_normaliser - self.log_normaliser), result
 
 
 def block_size(values_per_image: int, train: ImageSet, memory: int) -> int:
@@ -67,16 +98,20 @@ def block_size(values_per_image: int, train: ImageSet, memory: int) -> int:
 def _added(result: BlockResult, mirrored: BlockResult) -> BlockResult:
     """Images and their mirrors in one softmax, each mirror's mass added to its image."""
     normaliser = np.logaddexp(result.log_normaliser, mirrored.log_normaliser)
-    shares = [part.share * np.exp(part.log_normaliser - normaliser)[:, :, None] for part in (result, mirrored)]
-    return BlockResult(normaliser, np.add(*shares, dtype=np.float32))
+    parts = [np.exp(part.log_normaliser - normaliser)[:, :, None] for part in (result, mirrored)]
+    share = np.add(result.share * parts[0], mirrored.share * parts[1], dtype=np.float32)
+    if result.colour is None or mirrored.colour is None:
+        return BlockResult(normaliser, share)
+    colours = result.colour * parts[0][..., None], mirrored.colour * parts[1][..., None]
+    return BlockResult(normaliser, share, np.add(*colours, dtype=np.float32))
 
 
 class _Waiting:
-    """Block results in the order they came; shares beyond the budget lie in a temporary file."""
+    """Block results in the order they came; those beyond the budget lie in a temporary file."""
 
     def __init__(self, memory: int) -> None:
         self._left = memory
-        self._results: list[BlockResult | tuple[NDArray[np.float64], tuple[int, ...]]] = []
+        self._results: list[BlockResult | tuple[NDArray[np.float64], list[tuple[int, ...]]]] = []
         # spooled only so that nothing touches the disk before something must
         self._file = tempfile.SpooledTemporaryFile(max_size=1, prefix="patchtrace-")  # noqa: SIM115  # see __exit__
 
@@ -89,13 +124,18 @@ class _Waiting:
         self._file.close()  # it has no name any more, so closing it removes it
 
     def put(self, result: BlockResult) -> None:
-        shares = result.share.astype(np.float32, copy=False)
-        self._left -= shares.nbytes
+        arrays = [
+            np.ascontiguousarray(array, dtype=np.float32)
+            for array in (result.share, result.colour)
+            if array is not None
+        ]
+        self._left -= sum(array.nbytes for array in arrays)
         if self._left >= 0:
-            self._results.append(BlockResult(result.log_normaliser, shares))
+            self._results.append(BlockResult(result.log_normaliser, *arrays))
         else:
-            self._file.write(np.ascontiguousarray(shares).data)
-            self._results.append((result.log_normaliser, shares.shape))
+            for array in arrays:
+                self._file.write(array.data)
+            self._results.append((result.log_normaliser, [array.shape for array in arrays]))
 
     def __iter__(self) -> Iterator[BlockResult]:
         self._file.seek(0)
@@ -103,6 +143,7 @@ class _Waiting:
             if isinstance(result, BlockResult):
                 yield result
             else:
-                normaliser, shape = result
-                raw = self._file.read(4 * int(np.prod(shape)))
-                yield BlockResult(normaliser, np.frombuffer(raw, dtype=np.float32).reshape(shape))
+                normaliser, shapes = result
+                raw = [self._file.read(4 * int(np.prod(shape))) for shape in shapes]
+                arrays = [np.frombuffer(part, np.float32).reshape(s) for part, s in zip(raw, shapes, strict=True)]
+                yield BlockResult(normaliser, *arrays)

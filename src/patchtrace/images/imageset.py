@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,7 @@ from PIL import Image
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import arrays, sources
 from patchtrace.images.decode import Decoding, Unreadable, decode
-
-#: Called with (done, total) as work goes on; total is 0 where it is not known.
-Progress = Callable[[int, int], None]
+from patchtrace.progress import Progress
 
 #: The side of the square that CelebA's aligned pictures are cut to before they are resized.
 CELEBA_FOLDER, CELEBA_CROP = "img_align_celeba", 140

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from patchtrace.attribution import Attribution
-from patchtrace.images import ImageSet, Progress, has_own_size
+from patchtrace.images import ImageSet, has_own_size
 from patchtrace.methods.base import Method
+from patchtrace.methods.influence import MachineInfluence
 from patchtrace.methods.nda import NDA
 from patchtrace.methods.pixel import PixelSimilarity
 from patchtrace.methods.random import RandomScores
+from patchtrace.progress import Progress
 from patchtrace.recipe import Recipe
 
 #: The size to which files are brought where none is said.
@@ -50,4 +52,4 @@ def attribute(
     return NDA(recipe).fit(ImageSet.open(train, size=size)).attribute(queries, progress=progress)
 
 
-__all__ = ["DEFAULT_SIZE", "NDA", "Method", "PixelSimilarity", "RandomScores", "attribute"]
+__all__ = ["DEFAULT_SIZE", "NDA", "MachineInfluence", "Method", "PixelSimilarity", "RandomScores", "attribute"]

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from patchtrace.attribution import Attribution, facts_of
 from patchtrace.errors import PatchtraceError
-from patchtrace.images import ImageSet, Progress
+from patchtrace.images import ImageSet
+from patchtrace.progress import Progress
 
 
 class Method(ABC):

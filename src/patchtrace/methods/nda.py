@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
@@ -14,11 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from patchtrace.attribution import Attribution, Part
 from patchtrace.engines import Comparison, Engine, NoisyQuery, get_engine, image_masses
 from patchtrace.errors import PatchtraceError
-from patchtrace.images import ImageSet, Progress
+from patchtrace.images import ImageSet
+from patchtrace.memory import DEFAULT_MEMORY, parse_memory
 from patchtrace.methods.base import Method
+from patchtrace.progress import Counter, Progress
 from patchtrace.recipe import Recipe
-
-DEFAULT_MEMORY = "1GB"
 
 
 class NDA(Method):
@@ -113,7 +112,7 @@ class NDA(Method):
         scores = np.zeros((len(opened), len(train)))
         by_step = np.zeros((len(steps) if parts else 0, *scores.shape), dtype=np.float32)
         work = [step.comparison.pairs(*train.shape[1:]) * len(eps[step.t]) for step in steps]
-        count = _Counter(progress, len(opened) * len(train) * sum(work))
+        count = Counter(progress, len(opened) * len(train) * sum(work))
         engine = get_engine(self.engine, threads=self.threads, device=self.device, pairs=count.total)
         for q, number, part in self._parts(train, opened, steps, eps, engine, [count.per_image(one) for one in work]):
             scores[q] += part
@@ -212,38 +211,3 @@ def _checked(given: Mapping[int, ArrayLike], t: int, shape: tuple[int, int, int]
             f"the noise for t = {t} has shape {noise.shape}: use finite values of shape {shape} or (draws, *{shape})"
         )
     return noise.reshape(-1, *shape)
-
-
-class _Counter:
-    """Adds up work of different kinds and tells it as (done, total)."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self.total = total
-        self._progress, self._done = progress, 0
-
-    def per_image(self, work: int) -> Callable[[int], None]:
-        def advance(images: int) -> None:
-            self._done += images * work
-            if self._progress:
-                self._progress(self._done, self.total)
-
-        return advance
-
-
-def parse_memory(memory: str | int) -> int:
-    """Bytes, from a number or from text such as ``"500MB"`` or ``"2 GiB"``.
-
-    >>> parse_memory("1.5GB")
-    1500000000
-    """
-    if isinstance(memory, int) and not isinstance(memory, bool):
-        count = memory
-    else:
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", str(memory).lower())
-        if not match:
-            raise PatchtraceError(f"memory is {memory!r}: use a size such as '500MB' or '2GB'")
-        number, prefix, binary = match.groups()
-        count = int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix or " "))
-    if count < 10_000_000:
-        raise PatchtraceError(f"memory is {memory!r}: use at least 10MB")
-    return count

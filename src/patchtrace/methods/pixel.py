@@ -8,8 +8,9 @@ import numpy as np
 
 from patchtrace.attribution import Attribution
 from patchtrace.errors import PatchtraceError
-from patchtrace.images import ImageSet, Progress
+from patchtrace.images import ImageSet
 from patchtrace.methods.base import Method
+from patchtrace.progress import Progress
 
 Metric = Literal["cosine", "dot"]
 BLOCK = 1024

@@ -8,8 +8,8 @@ import numpy as np
 
 from patchtrace.attribution import Attribution
 from patchtrace.errors import PatchtraceError
-from patchtrace.images import Progress
 from patchtrace.methods.base import Method
+from patchtrace.progress import Progress
 
 
 class RandomScores(Method):

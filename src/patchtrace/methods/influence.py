@@ -1,0 +1,90 @@
+"""How the score machine's loss on a query would change with more or less of each training image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from patchtrace.attribution import Attribution
+from patchtrace.images import ImageSet
+from patchtrace.memory import DEFAULT_MEMORY
+from patchtrace.methods.base import Method
+from patchtrace.progress import Progress
+from patchtrace.schedule import Schedule
+from patchtrace.score_machine import ScoreMachine
+
+
+class MachineInfluence(Method):
+    """Influence in the score machine: exact, and signed.
+
+    A score above 0 says: with more of this image the machine would denoise the query better. Below 0: worse. So an
+    image can be a true opponent, which shares of a softmax cannot say.
+
+    Parameters
+    ----------
+    timesteps : sequence of int, optional
+        Where the loss is taken. Without it, at ten timesteps spread evenly over the schedule.
+    draws : int
+        Noises at each timestep. It wants more of them than NDA.
+    seed : int
+        Of the noise.
+    patches, schedule, border
+        As for :class:`patchtrace.ScoreMachine`.
+    engine, device, threads, memory
+        As for :class:`patchtrace.NDA`.
+
+    Examples
+    --------
+    >>> from patchtrace.demo import postcards
+    >>> cards = postcards(8, size=16)
+    >>> result = MachineInfluence(timesteps=[200], draws=2).fit(cards).attribute(cards.subset([5]))
+    >>> result.top(1)[0][0].index, bool(result.scores.min() < 0)
+    (5, True)
+    """
+
+    name: ClassVar[str] = "machine-influence"
+
+    def __init__(
+        self,
+        *,
+        timesteps: Sequence[int] | None = None,
+        draws: int = 4,
+        seed: int = 0,
+        patches: int | Mapping[int, int] | None = None,
+        schedule: str | Schedule = "ddpm-linear",
+        border: Literal["match", "zero"] = "match",
+        engine: str = "auto",
+        device: str | None = None,
+        threads: int | None = None,
+        memory: str | int = DEFAULT_MEMORY,
+    ) -> None:
+        self.timesteps, self.draws, self.seed = timesteps, draws, seed
+        self.patches, self.schedule, self.border = patches, schedule, border
+        self.engine, self.device, self.threads, self.memory = engine, device, threads, memory
+
+    def attribute(self, queries: Any, *, progress: Progress | None = None) -> Attribution:
+        train, opened = self._opened(queries)
+        derivative = self._machine(train).influence(
+            opened, timesteps=self.timesteps, draws=self.draws, seed=self.seed, progress=progress
+        )
+        return self._result(train, opened, -derivative)
+
+    def settings(self) -> dict[str, Any]:
+        machine = {} if self.train_ is None else self._machine(self.train_).settings()
+        times = None if self.timesteps is None else list(self.timesteps)
+        return {"timesteps": times, "draws": self.draws, "seed": self.seed, **machine}
+
+    def _check(self, train: ImageSet) -> None:
+        self._machine(train)
+
+    def _machine(self, train: ImageSet) -> ScoreMachine:
+        return ScoreMachine(
+            train,
+            patches=self.patches,
+            schedule=self.schedule,
+            border=self.border,
+            engine=self.engine,
+            device=self.device,
+            threads=self.threads,
+            memory=self.memory,
+        )

@@ -1,0 +1,502 @@
+"""The local score machine: a generator in closed form, whose images have a known origin.
+
+A diffusion model that can only look at patches, and does not mind where in the picture they are, has an exact solution:
+each step replaces every pixel by the mean of the middle pixels of all training patches, weighted by how well the patch
+fits the noisy picture around that pixel. No training is needed, leaving images out costs nothing, and for every pixel
+it is known which images its colour came from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from patchtrace.engines import BlockResult, Blocks, Comparison, Engine, NoisyQuery, compared, get_engine
+from patchtrace.errors import PatchtraceError
+from patchtrace.images import ImageSet
+from patchtrace.memory import DEFAULT_MEMORY, parse_memory
+from patchtrace.progress import Counter, Progress
+from patchtrace.schedule import Schedule
+
+#: Patch sizes at 32 x 32, each from a timestep on: large where the picture is mostly noise, small where it is not.
+PATCHES = {0: 3, 50: 5, 100: 9, 200: 13, 300: 17, 400: 21, 500: 25, 700: 31}
+#: Images that a pixel of a map names.
+DEPTH = 4
+#: A subset whose images hold less than this of a pixel's weight has lost its digits, and is computed anew.
+LEAST_WEIGHT = 1e-24
+
+Indices = Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Which training images the pixels of pictures came from, or resemble.
+
+    Parameters
+    ----------
+    shares : float32 (pictures, train)
+        The part of each training image in a picture, mean over its pixels. A row sums to 1.
+    sources : int32 (pictures, height, width, depth)
+        For each pixel the training images with the most weight, the first of them the most.
+    weights : float32 (pictures, height, width, depth)
+        Their weights. All images of a pixel together have 1.
+    """
+
+    shares: NDArray[np.float32]
+    sources: NDArray[np.int32]
+    weights: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What the machine painted: ``images``, float32 (samples, channels, height, width) in [-1, 1], and their origin."""
+
+    images: NDArray[np.float32]
+    provenance: Provenance
+
+    @property
+    def shares(self) -> NDArray[np.float32]:
+        """The part of each training image in each sample: (samples, train)."""
+        return self.provenance.shares
+
+
+class ScoreMachine:
+    """Paints images from the patches of a training set, and knows where they are from.
+
+    Parameters
+    ----------
+    train : ImageSet, path, array, ...
+        Anything that ``ImageSet.open`` takes.
+    patches : int or mapping of t to int, optional
+        Side of the patches, an odd number; or the side from each timestep on, such as ``{0: 3, 100: 5, 400: 21}``.
+        Without it, sizes that suit the images: from a tenth of their side at low noise to all of it at high noise.
+    schedule : str or Schedule
+        Which signal and noise a timestep has.
+    border : str
+        ``match``: patches that hang over the border pair with those that do so in the same way, so that a sky stays at
+        the top. ``zero``: they are filled up with grey.
+    engine, device, threads, memory
+        As for :class:`patchtrace.NDA`.
+
+    Examples
+    --------
+    >>> from patchtrace.demo import postcards
+    >>> machine = ScoreMachine(postcards(5, size=16))
+    >>> samples = machine.sample(2, steps=4, seed=1)
+    >>> samples.images.shape, samples.shares.shape
+    ((2, 3, 16, 16), (2, 5))
+    >>> len(machine.without([0, 3]).train)
+    3
+    """
+
+    def __init__(
+        self,
+        train: Any,
+        *,
+        patches: int | Mapping[int, int] | None = None,
+        schedule: str | Schedule = "ddpm-linear",
+        border: Literal["match", "zero"] = "match",
+        engine: str = "auto",
+        device: str | None = None,
+        threads: int | None = None,
+        memory: str | int = DEFAULT_MEMORY,
+    ) -> None:
+        self.train = ImageSet.open(train)
+        if len(self.train) == 0:
+            raise PatchtraceError("the training set holds no image")
+        self.patches = _checked_patches(patches, self.train.shape)
+        self.schedule = Schedule.named(schedule) if isinstance(schedule, str) else schedule
+        if border not in ("match", "zero"):
+            raise PatchtraceError(f"border is {border!r}: use match or zero, so that every pixel has a patch around it")
+        self.border: Literal["match", "zero"] = border
+        self.engine, self.device, self.threads, self.memory = engine, device, threads, memory
+
+    def settings(self) -> dict[str, Any]:
+        """All settings as plain data, for the record."""
+        return {
+            "patches": {str(t): side for t, side in self.patches.items()},
+            "schedule": self.schedule.name,
+            "border": self.border,
+        }
+
+    def subset(self, indices: Indices) -> ScoreMachine:
+        """The machine that knows these images only (indices, or a mask). Nothing has to be trained anew."""
+        return ScoreMachine(
+            self.train.subset(indices),
+            patches=self.patches,
+            schedule=self.schedule,
+            border=self.border,
+            engine=self.engine,
+            device=self.device,
+            threads=self.threads,
+            memory=self.memory,
+        )
+
+    def without(self, indices: Indices) -> ScoreMachine:
+        """The machine that has never seen these images."""
+        kept = np.ones(len(self.train), dtype=np.bool_)
+        kept[np.asarray(indices, dtype=None if len(indices) else np.intp)] = False
+        if not kept.any():
+            raise PatchtraceError("without all of its images the machine has nothing to paint with: leave some in")
+        return self.subset(kept)
+
+    def patch_at(self, t: int) -> int:
+        """The side of the patches at a timestep."""
+        return self.patches[max(start for start in self.patches if start <= t)]
+
+    # -- one step -----------------------------------------------------------------------------------------
+
+    def denoise(self, x_t: ArrayLike, t: int) -> NDArray[np.float32]:
+        """The clean picture that the machine expects behind a noisy one.
+
+        Parameters
+        ----------
+        x_t : float array (channels, height, width), or (pictures, channels, height, width)
+            Pictures with noise on them, as the schedule has it at t.
+        t : int
+            The timestep.
+        """
+        noisy = np.asarray(x_t, dtype=np.float32)
+        if noisy.shape[-3:] != self.train.shape or noisy.ndim not in (3, 4) or not np.isfinite(noisy).all():
+            raise PatchtraceError(
+                f"x_t has shape {noisy.shape}: use finite values, (n, {', '.join(map(str, self.train.shape))})"
+            )
+        pictures = noisy.reshape(-1, *self.train.shape)
+        clean = [self._expected(pictures[part], t) for part in self._batches(len(pictures))]
+        return np.concatenate(clean).reshape(noisy.shape)
+
+    def _expected(
+        self,
+        noisy: NDArray[np.float32],
+        t: int,
+        origin: NDArray[np.float32] | None = None,
+        gain: float = 0.0,
+        progress: Callable[[int], None] | None = None,
+    ) -> NDArray[np.float32]:
+        """The clean pictures behind noisy ones.
+
+        ``gain`` times the weights is added to ``origin`` (pictures, pixels, train).
+        """
+        signal, sigma = self.schedule.at(t)
+        query = NoisyQuery(noisy, np.full(len(noisy), signal), np.full(len(noisy), sigma**2))
+        with self._compared(query, t, progress) as blocks:
+            expected = _mean_colour(blocks)
+            if origin is not None:
+                for places, part, block in _in_place(blocks):
+                    origin[:, :, places] += (gain * part)[:, :, None] * block.share
+        return expected.transpose(0, 2, 1).reshape(noisy.shape).astype(np.float32)
+
+    def _compared(
+        self, query: NoisyQuery, t: int, progress: Callable[[int], None] | None = None
+    ) -> AbstractContextManager[Blocks]:
+        pixels = math.prod(self.train.shape[1:])
+        comparison = Comparison(self.patch_at(t), 1, "orthonormal", self.border, k=pixels)  # every patch counts
+        memory = parse_memory(self.memory)
+        return compared(self._engine, query, self.train, comparison, colours=True, memory=memory, progress=progress)
+
+    @cached_property
+    def _engine(self) -> Engine:
+        middling = Comparison(self.patch_at(len(self.schedule) // 4), 1, "orthonormal", self.border, k=1)
+        pairs = len(self.train) * middling.pairs(*self.train.shape[1:])
+        return get_engine(self.engine, threads=self.threads, device=self.device, pairs=20 * pairs)
+
+    def _batches(self, count: int) -> Iterator[slice]:
+        """Pictures to work on together: so many that the weights of all their pixels take a quarter of the memory."""
+        each = 4 * math.prod(self.train.shape[1:]) * len(self.train)
+        memory = parse_memory(self.memory)
+        if each > memory // 2:
+            raise PatchtraceError(
+                f"the weights of one picture take {each / 1e9:.1f} GB, twice as much memory is needed: "
+                f"say memory='{2 * each / 1e9:.0f}GB', or use fewer training images"
+            )
+        size = max(1, memory // 4 // each)
+        return (slice(start, min(start + size, count)) for start in range(0, count, size))
+
+    # -- painting -----------------------------------------------------------------------------------------
+
+    def sample(
+        self,
+        n: int = 1,
+        *,
+        steps: int = 20,
+        seed: int = 0,
+        eta: float = 0.0,
+        progress: Progress | None = None,
+    ) -> Samples:
+        """Paint n new images, from noise, by DDIM, and keep account of where their pixels come from.
+
+        The provenance adds up the softmax weights of all steps. A step counts as much as the picture grows in it: the
+        signal ``sqrt(abar)`` after it less the signal before it.
+
+        Parameters
+        ----------
+        n : int
+            How many. A sample does not depend on how many there are beside it.
+        steps : int
+            Timesteps on the way from noise to picture.
+        seed : int
+            Of the noise.
+        eta : float
+            0: the same noise always gives the same picture. 1: as much new noise in each step as DDPM has.
+        progress : callable, optional
+            Called with (done, total).
+        """
+        if n < 1 or steps < 1:
+            raise PatchtraceError(f"n is {n} and steps is {steps}: use 1 or more")
+        if not 0 <= eta <= 1:
+            raise PatchtraceError(f"eta is {eta}: use a number from 0 to 1")
+        times = np.unique(np.rint(np.linspace(len(self.schedule) - 1, 0, steps)).astype(int))[::-1].tolist()
+        rngs = [np.random.default_rng((seed, number)) for number in range(n)]
+        count = Counter(progress, n * len(times) * len(self.train))
+        painted = [self._painted(rngs[batch], times, eta, count) for batch in self._batches(n)]
+        return Samples(
+            np.concatenate([part.images for part in painted]), _together([part.provenance for part in painted])
+        )
+
+    def _painted(self, rngs: list[np.random.Generator], times: list[int], eta: float, count: Counter) -> Samples:
+        """One batch of samples."""
+        _, height, width = self.train.shape
+
+        def noise() -> NDArray[np.float32]:
+            return np.stack([rng.standard_normal(self.train.shape, dtype=np.float32) for rng in rngs])
+
+        x = noise()
+        origin = np.zeros((len(rngs), height * width, len(self.train)), dtype=np.float32)
+        known = 0.0  # how much of the picture earlier steps have settled
+        for t, then in zip(times, [*times[1:], None], strict=True):
+            signal, sigma = self.schedule.at(t)
+            next_signal, next_sigma = (1.0, 0.0) if then is None else self.schedule.at(then)
+            expected = self._expected(x, t, origin, next_signal - known, count.per_image(len(rngs)))
+            known = next_signal
+            fresh = eta * next_sigma / sigma * math.sqrt(max(0.0, 1 - (signal / next_signal) ** 2))
+            eps = (x - signal * expected) / sigma
+            kept = math.sqrt(max(0.0, next_sigma**2 - fresh**2))
+            x = np.asarray(next_signal * expected + kept * eps, dtype=np.float32)
+            if fresh > 0:
+                x += np.float32(fresh) * noise()
+        return Samples(x, _provenance(origin, height, width))
+
+    # -- pictures that are there already --------------------------------------------------------------------
+
+    def trace(
+        self,
+        images: Any,
+        *,
+        timesteps: Iterable[int] | None = None,
+        draws: int = 1,
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> Provenance:
+        """Which training images the machine would paint these pictures from, pixel by pixel.
+
+        The pictures are noised, and the weights of one step are averaged over timesteps and draws; parameters as those
+        of :meth:`loss`.
+        """
+        opened = self.train.open_like(images)
+        next(self._batches(1))  # the weights of a picture have to fit
+        _, height, width = self.train.shape
+        traced: list[Provenance] = []
+        origin = np.zeros((1, height * width, len(self.train)), dtype=np.float32)
+        for _, level, blocks in self._levels(opened, timesteps, draws, seed, progress):
+            for places, part, block in _in_place(blocks):
+                origin[0, :, places] += np.einsum("vl,vln->ln", part / (level.levels * draws), block.share)
+            if level.last:
+                traced.append(_provenance(origin, height, width))
+                origin[:] = 0
+        return _together(traced)
+
+    def loss(
+        self,
+        images: Any,
+        *,
+        timesteps: Iterable[int] | None = None,
+        draws: int = 1,
+        seed: int = 0,
+        weights: ArrayLike | None = None,
+        progress: Progress | None = None,
+    ) -> NDArray[np.float64]:
+        """The simple loss of diffusion models: mean squared error of the predicted noise, over timesteps and draws.
+
+        Parameters
+        ----------
+        images : ImageSet, path, array, ...
+            Clean pictures; anything that ``ImageSet.open`` takes.
+        timesteps : iterable of int, optional
+            Without it ten, spread evenly over the schedule.
+        draws : int
+            Noises for each timestep. They are the same for all images and for all machines with this seed.
+        seed : int
+            Of the noise.
+        weights : array (machines, train), optional
+            Other machines in the same go: how much each training image counts. A row of 0 and 1, or a mask, is a
+            machine with a part of the images; 2 is an image that is there twice. All of them together cost little more
+            than one.
+        progress : callable, optional
+            Called with (done, total).
+
+        Returns
+        -------
+        float64 (images,), or with weights (machines, images)
+        """
+        opened = self.train.open_like(images)
+        rows = self._checked_weights(weights)
+        losses = np.zeros((len(rows), len(opened)))
+        for q, level, blocks in self._levels(opened, timesteps, draws, seed, progress):
+            sums = np.zeros((len(rows), *blocks.log_normaliser.shape))
+            colours = np.zeros((*sums.shape, self.train.shape[0]))
+            for places, part, block in _in_place(blocks):
+                assert block.colour is not None
+                sums += np.tensordot(rows[:, places], part[:, :, None] * block.share, (1, 2))
+                colours += np.tensordot(rows[:, places], part[:, :, None, None] * block.colour, (1, 2))
+            for row, (total, colour) in enumerate(zip(sums, colours, strict=True)):
+                if total.min() < LEAST_WEIGHT:
+                    # none of these images is anywhere near, and what they have is lost beside the others
+                    kept = rows[row] > 0
+                    alone = self.subset(kept)
+                    one = {"timesteps": [level.t], "draws": draws, "seed": seed, "weights": rows[row][None, kept]}
+                    losses[row, q] += alone.loss(opened.subset([q]), **one)[0, 0] / level.levels
+                else:
+                    losses[row, q] += level.error(colour / total[:, :, None]).sum()
+        return losses[0] if weights is None else losses
+
+    def influence(
+        self,
+        images: Any,
+        *,
+        timesteps: Iterable[int] | None = None,
+        draws: int = 1,
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> NDArray[np.float64]:
+        """The derivative of :meth:`loss` by the weight of each training image, exactly: (images, train).
+
+        Below 0: with more of this image, the machine would know the picture better. Above 0: worse. At a pixel it is
+        -2 w <clean - expected, m - expected>, where w is the image's weight there and m the mean of its middle pixels,
+        times the factor that the loss has at the timestep.
+        """
+        opened = self.train.open_like(images)
+        found = np.zeros((len(opened), len(self.train)))
+        for q, level, blocks in self._levels(opened, timesteps, draws, seed, progress):
+            expected = _mean_colour(blocks)
+            off = level.clean - expected  # (draws, pixels, channels)
+            along = (off * expected).sum(axis=2)
+            for places, part, block in _in_place(blocks):
+                assert block.colour is not None
+                towards = np.einsum("vlc,vlnc->n", off * part[:, :, None], block.colour)
+                towards -= np.einsum("vl,vln->n", along * part, block.share)
+                found[q, places] -= 2 * level.factor * towards
+        return found
+
+    def _levels(
+        self,
+        images: ImageSet,
+        timesteps: Iterable[int] | None,
+        draws: int,
+        seed: int,
+        progress: Progress | None,
+    ) -> Iterator[tuple[int, _Level, Blocks]]:
+        """Each image at each timestep, compared with the training set: its number, the level, the answers."""
+        last = len(self.schedule)
+        times = sorted({(2 * i + 1) * last // 20 for i in range(10)}) if timesteps is None else list(timesteps)
+        if not times or draws < 1:
+            raise PatchtraceError(f"timesteps are {times} and draws is {draws}: use at least one of each")
+        count = Counter(progress, len(images) * len(times) * len(self.train))
+        for q in range(len(images)):
+            clean = images.block(q, q + 1)[0]
+            for t in times:
+                signal, sigma = self.schedule.at(t)
+                eps = np.stack(
+                    [
+                        np.random.default_rng((seed, t, draw)).standard_normal(clean.shape, dtype=np.float32)
+                        for draw in range(draws)
+                    ]
+                )
+                factor = (signal / sigma) ** 2 / (len(times) * draws * clean.size)
+                pixels = clean.reshape(len(clean), -1).T.astype(np.float64)
+                level = _Level(t, pixels, factor, len(times), t == times[-1])
+                with self._compared(NoisyQuery.of(clean, eps, signal, sigma), t, count.add) as blocks:
+                    yield q, level, blocks
+
+    def _checked_weights(self, weights: ArrayLike | None) -> NDArray[np.float64]:
+        rows = np.ones((1, len(self.train))) if weights is None else np.asarray(weights, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != len(self.train) or not np.isfinite(rows).all() or (rows < 0).any():
+            raise PatchtraceError(
+                f"weights have shape {rows.shape}: use numbers from 0 up, (machines, {len(self.train)} training images)"
+            )
+        if not (rows.sum(axis=1) > 0).all():
+            raise PatchtraceError("a machine without any image knows nothing: each row of weights needs one above 0")
+        return rows
+
+
+class _Level(NamedTuple):
+    """A picture at one timestep."""
+
+    t: int
+    clean: NDArray[np.float64]  # (pixels, channels)
+    factor: float  # from squared errors of pixels to this level's part in the loss
+    levels: int  # timesteps in all
+    last: bool  # of this picture
+
+    def error(self, expected: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self.factor * (self.clean - expected) ** 2
+
+
+def _provenance(origin: NDArray[np.float32], height: int, width: int) -> Provenance:
+    """Out of all weights (pictures, pixels, train)."""
+    shape = len(origin), height, width, min(DEPTH, origin.shape[2])
+    best = np.argsort(-origin, axis=2, kind="stable")[:, :, : shape[3]]
+    weights = np.take_along_axis(origin, best, axis=2)
+    return Provenance(origin.mean(axis=1), best.astype(np.int32).reshape(shape), weights.reshape(shape))
+
+
+def _together(parts: Sequence[Provenance]) -> Provenance:
+    return Provenance(
+        np.concatenate([part.shares for part in parts]),
+        np.concatenate([part.sources for part in parts]),
+        np.concatenate([part.weights for part in parts]),
+    )
+
+
+def _in_place(blocks: Blocks) -> Iterator[tuple[slice, NDArray[np.float64], BlockResult]]:
+    """The answers, each with the places of its images in the training set."""
+    start = 0
+    for part, block in blocks:
+        stop = start + block.share.shape[2]
+        yield slice(start, stop), part, block
+        start = stop
+
+
+def _mean_colour(blocks: Blocks) -> NDArray[np.float64]:
+    """What each pixel is expected to be: (versions, pixels, channels)."""
+    mean = np.zeros((1, 1, 1))
+    for part, block in blocks:
+        assert block.colour is not None
+        mean = mean + part[:, :, None] * block.colour.sum(axis=2, dtype=np.float64)
+    return mean
+
+
+def _checked_patches(given: int | Mapping[int, int] | None, shape: tuple[int, int, int]) -> dict[int, int]:
+    least = min(shape[1:])
+    if given is None:
+        # as many parts of the side as at 32, odd, and not larger than the picture
+        sizes = {
+            t: max(1, min(round((side * least / 32 - 1) / 2) * 2 + 1, least - (least + 1) % 2))
+            for t, side in PATCHES.items()
+        }
+    else:
+        sizes = {0: given} if isinstance(given, int) else dict(given)
+    for t, side in sizes.items():
+        if not isinstance(t, int) or not isinstance(side, int) or t < 0 or side % 2 == 0 or not 0 < side <= least:
+            raise PatchtraceError(
+                f"patches has {side!r} at t = {t!r}: use odd sides from 1 to {least}, each from a timestep on"
+            )
+    if 0 not in sizes:
+        raise PatchtraceError(f"patches begins at t = {min(sizes, default=None)}: say the side from t = 0 on")
+    return dict(sorted(sizes.items()))
