@@ -46,12 +46,28 @@ class Provenance:
     sources : int32 (pictures, height, width, depth)
         For each pixel the training images with the most weight, the first of them the most.
     weights : float32 (pictures, height, width, depth)
-        Their weights. All images of a pixel together have 1.
+        Their weights. All images of a pixel together have 1. Of fewer images than that, the rest has 0.
     """
 
     shares: NDArray[np.float32]
     sources: NDArray[np.int32]
     weights: NDArray[np.float32]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Provenance]) -> Provenance:
+        """Of several pictures, one after the other."""
+        return cls(
+            np.concatenate([part.shares for part in parts]),
+            np.concatenate([part.sources for part in parts]),
+            np.concatenate([part.weights for part in parts]),
+        )
+
+    def within(self, count: int, indices: Sequence[int]) -> Provenance:
+        """The same, told of a larger set of ``count`` images, in which those known here are at ``indices``."""
+        places = np.asarray(indices, dtype=np.int32)
+        shares = np.zeros((len(self.shares), count), dtype=np.float32)
+        shares[:, places] = self.shares
+        return Provenance(shares, places[self.sources], self.weights)
 
 
 @dataclass(frozen=True)
@@ -257,7 +273,7 @@ class ScoreMachine:
         count = Counter(progress, n * len(times) * len(self.train))
         painted = [self._painted(rngs[batch], times, eta, count) for batch in self._batches(n)]
         return Samples(
-            np.concatenate([part.images for part in painted]), _together([part.provenance for part in painted])
+            np.concatenate([part.images for part in painted]), Provenance.joined([part.provenance for part in painted])
         )
 
     def _painted(self, rngs: list[np.random.Generator], times: list[int], eta: float, count: Counter) -> Samples:
@@ -310,7 +326,7 @@ class ScoreMachine:
             if level.last:
                 traced.append(_provenance(origin, height, width))
                 origin[:] = 0
-        return _together(traced)
+        return Provenance.joined(traced)
 
     def loss(
         self,
@@ -450,17 +466,14 @@ class _Level(NamedTuple):
 
 def _provenance(origin: NDArray[np.float32], height: int, width: int) -> Provenance:
     """Out of all weights (pictures, pixels, train)."""
-    shape = len(origin), height, width, min(DEPTH, origin.shape[2])
-    best = np.argsort(-origin, axis=2, kind="stable")[:, :, : shape[3]]
+    best = np.argsort(-origin, axis=2, kind="stable")[:, :, :DEPTH]
     weights = np.take_along_axis(origin, best, axis=2)
-    return Provenance(origin.mean(axis=1), best.astype(np.int32).reshape(shape), weights.reshape(shape))
-
-
-def _together(parts: Sequence[Provenance]) -> Provenance:
+    missing = ((0, 0), (0, 0), (0, DEPTH - best.shape[2]))  # of fewer images than that, the rest has weight 0
+    shape = len(origin), height, width, DEPTH
     return Provenance(
-        np.concatenate([part.shares for part in parts]),
-        np.concatenate([part.sources for part in parts]),
-        np.concatenate([part.weights for part in parts]),
+        origin.mean(axis=1),
+        np.pad(best.astype(np.int32), missing).reshape(shape),
+        np.pad(weights, missing).reshape(shape),
     )
 
 

@@ -21,9 +21,10 @@ import pytest
 from PIL import Image
 
 import patchtrace
-from patchtrace import Attribution, ImageSet, Recipe
+from patchtrace import Attribution, ImageSet, Recipe, ScoreMachine
 from patchtrace.cli import _run, common
 from patchtrace.cli.common import print_table
+from patchtrace.cli.demo import HANDFULS
 
 FAST = ["--preset", "quick", "--size", "12"]
 
@@ -417,7 +418,7 @@ def test_a_wrong_settings_file_is_refused(call, tmp_path, text):
     assert "settings.toml" in err
 
 
-@pytest.mark.parametrize("verb", [[], ["attribute"], ["recipe"], ["demo"]], ids=str)
+@pytest.mark.parametrize("verb", [[], ["attribute"], ["generate"], ["recipe"], ["demo"]], ids=str)
 def test_help_has_examples(call, verb):
     code, out, _ = call(*verb, "--help")
     assert code == 0
@@ -447,13 +448,86 @@ def test_recipe_check_tells_a_sound_recipe_from_a_bad_one(call, tmp_path):
     assert "at least 1" in err
 
 
-def test_the_demo_finds_the_cards_its_queries_are_made_of(call, tmp_path):
+def test_the_demo_finds_the_cards_its_queries_are_painted_from(call, tmp_path):
     code, out, _ = call("demo", "-o", tmp_path / "demo")
     assert code == 0
     assert "sheet.png" in out
     result = Attribution.load(tmp_path / "demo")
-    for query, hits in zip(result.query_ids, result.top(2), strict=True):
-        assert {hit.id.removeprefix("card-") for hit in hits} == set(query.split(" + "))
+    for handful, hits in zip(HANDFULS, result.top(10), strict=True):
+        found = {hit.index for hit in hits} & set(handful)
+        assert hits[0].index in handful
+        assert len(found) >= 2
+    assert out.count("(rank 1)") == len(HANDFULS)
+
+
+def test_generate_paints_pictures_and_says_what_they_are_from(call, photos, tmp_path):
+    run = tmp_path / "painted"
+    more = ["generate", "--train", photos, "--size", 12, "--steps", 3, "-o", run]
+    assert call(*more, "-n", 4)[0] == 0
+    code, out, err = call(*more, "-n", 2, "--top", 3)
+    assert code == 0
+    assert "written to" in err
+    assert out.count(".png") == 6
+    written = sorted(path.name for path in run.iterdir())
+    assert written == [
+        "attribution.json",
+        "painted-000.png",
+        "painted-001.png",
+        "provenance.npz",
+        "ranking.csv",
+        "scores.npy",
+        "shares.npy",
+        "sheet.png",
+    ]
+    result = Attribution.load(run)
+    assert result.shares.shape == (2, 6)
+    np.testing.assert_allclose(result.shares.sum(axis=1), 1, rtol=1e-5)
+    assert result.settings["steps"] == 3
+    expected = ScoreMachine(ImageSet.open(photos, size=12)).sample(2, steps=3)
+    with np.load(run / "provenance.npz", allow_pickle=False) as arrays:
+        np.testing.assert_array_equal(arrays["images"], expected.images)
+        np.testing.assert_array_equal(arrays["sources"], expected.provenance.sources)
+    with Image.open(run / "painted-001.png") as picture:
+        shown = np.asarray(picture).transpose(2, 0, 1) / 127.5 - 1
+    np.testing.assert_allclose(shown, expected.images[1], atol=0.005)
+
+
+def test_generate_lists_what_it_could_not_read(call, photos, tmp_path):
+    (photos / "broken.png").write_bytes(b"no picture")
+    code, _, err = call("generate", "--train", photos, "--size", 12, "--steps", 1, "-n", 1, "-o", tmp_path / "painted")
+    assert code == 3
+    assert "skipped.csv" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "hint"),
+    [
+        (["--patch", 4], 1, "odd"),
+        (["-n", 0], 2, "x>=1"),
+        (["--eta", 2], 2, "0<=x<=1"),
+        (["--memory", "lots"], 2, "500MB"),
+        (["-o", "{photos}/painted"], 2, "outside of it"),
+    ],
+    ids=str,
+)
+def test_generate_refuses_what_cannot_be(call, photos, tmp_path, arguments, code, hint):
+    arguments = [str(a).format(photos=photos) for a in arguments]
+    found, _, err = call("generate", "--train", photos, "--size", 12, "-o", tmp_path / "painted", *arguments)
+    assert found == code
+    assert hint in err
+
+
+def test_influence_is_a_method_of_the_command_line(call, photos, query):
+    arguments = ["attribute", query, "--train", photos, "--size", 12, "--method", "machine-influence", "--json"]
+    code, out, _ = call(*arguments, "--draws", 1, "--seed", 4)
+    assert code == 0
+    found = json.loads(out)
+    assert found["settings"]["draws"] == 1
+    assert found["settings"]["seed"] == 4
+    assert found["queries"][0]["ranking"][0]["id"] == "2.png"
+    code, _, err = call(*arguments, "--flips")
+    assert code == 2
+    assert "machine-influence" in err
 
 
 def test_names_cannot_send_escape_sequences_to_the_terminal(capsys):

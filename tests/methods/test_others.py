@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from patchtrace import NDA, Attribution, Level, PatchtraceError, PixelSimilarity, RandomScores, Recipe, Scale
+from patchtrace import (
+    NDA,
+    Attribution,
+    Level,
+    MachineInfluence,
+    PatchtraceError,
+    PixelSimilarity,
+    RandomScores,
+    Recipe,
+    Scale,
+    ScoreMachine,
+)
 from patchtrace.methods.base import positive_shares
 
 RNG = np.random.default_rng(0)
@@ -13,6 +24,7 @@ TRAIN = RNG.integers(0, 256, (1500, 6, 7, 3), dtype=np.uint8)
 QUERIES = TRAIN[[3, 1200]]
 METHODS = [
     NDA(Recipe((Level(100, (Scale(3),)),))),
+    MachineInfluence(timesteps=[200, 400], draws=1),
     PixelSimilarity(),
     PixelSimilarity("dot"),
     RandomScores(),
@@ -78,3 +90,18 @@ def test_a_seed_that_is_none_is_refused(seed):
 def test_shares_of_scores_count_what_is_above_zero():
     shares = positive_shares(np.array([[3.0, 1.0, -5.0], [-1.0, -2.0, -3.0]]))
     assert shares.tolist() == [[0.75, 0.25, 0.0], [0.0, 0.0, 0.0]]
+
+
+def test_influence_scores_are_the_derivative_with_the_sign_turned():
+    method = MachineInfluence(timesteps=[200], draws=2, seed=3, patches=3).fit(TRAIN[:20])
+    expected = -ScoreMachine(TRAIN[:20], patches=3).influence(QUERIES, timesteps=[200], draws=2, seed=3)
+    result = method.attribute(QUERIES)
+    np.testing.assert_allclose(result.scores, expected, rtol=1e-5, atol=1e-7)
+    assert (result.scores < 0).any()
+    assert result.settings["patches"] == {"0": 3}
+    assert result.settings["draws"] == 2
+
+
+def test_influence_refuses_what_the_machine_refuses_before_the_work_begins():
+    with pytest.raises(PatchtraceError, match="odd"):
+        MachineInfluence(patches=4).fit(TRAIN)

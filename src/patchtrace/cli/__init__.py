@@ -17,6 +17,7 @@ from patchtrace.cli.attribute import attribute
 from patchtrace.cli.common import printable
 from patchtrace.cli.demo import demo
 from patchtrace.cli.doctor import doctor
+from patchtrace.cli.generate import generate
 from patchtrace.cli.recipe import recipe
 from patchtrace.errors import PatchtraceError
 
@@ -70,6 +71,7 @@ def cli() -> None:
       patchtrace demo
       patchtrace attribute query.png --train photos/
       patchtrace attribute generated/ --train photos/ --size 64 -o run/
+      patchtrace generate --train photos/ -o painted/
       patchtrace recipe show --preset cifar
       patchtrace doctor
 
@@ -79,7 +81,7 @@ def cli() -> None:
     """
 
 
-for command in (attribute, recipe, demo, doctor):
+for command in (attribute, generate, recipe, demo, doctor):
     cli.add_command(command)
 
 

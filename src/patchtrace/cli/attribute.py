@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,34 +11,36 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from patchtrace.cli.common import UNREADABLE, parse_size, print_table, progress_bar, say_skipped, write_run
-from patchtrace.engines import ENGINES
-from patchtrace.errors import PatchtraceError
-from patchtrace.images import Decoding, ImageSet, has_own_size
-from patchtrace.images.arrays import LAYOUTS
-from patchtrace.memory import DEFAULT_MEMORY, parse_memory
-from patchtrace.methods import DEFAULT_SIZE, NDA, Method, PixelSimilarity, RandomScores
+from patchtrace.cli.common import UNREADABLE, print_table, progress_bar, say_skipped, write_run
+from patchtrace.cli.options import (
+    about,
+    check_memory,
+    check_output,
+    collection_options,
+    decoding_options,
+    engine_options,
+    read_collection,
+)
+from patchtrace.images import ImageSet
+from patchtrace.methods import DEFAULT_SIZE, NDA, MachineInfluence, Method, PixelSimilarity, RandomScores
 from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
+
+#: For each method the options that have a meaning for it and not for all.
+ENGINE = ("engine", "threads", "device", "memory")
+METHODS = {
+    "nda": ("preset", "recipe", "draws", "flips", "seed", "parts", *ENGINE),
+    "machine-influence": ("draws", "seed", *ENGINE),
+    "pixel": (),
+    "random": ("seed",),
+}
 
 
 @click.command()
 @click.argument("query", nargs=-1, required=True, type=click.Path(exists=True))
-@click.option(
-    "--train",
-    required=True,
-    multiple=True,
-    type=click.Path(exists=True),
-    help="The collection: folder, .npz, .parquet, .tar, ...; may be given several times.",
-)
+@collection_options
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="A shipped recipe.  [default: by size]")
 @click.option("--recipe", type=click.Path(exists=True, dir_okay=False), help="A recipe in TOML.")
-@click.option("--method", type=click.Choice(["nda", "pixel", "random"]), default="nda", show_default=True)
-@click.option(
-    "--size",
-    metavar="N|HxW",
-    callback=parse_size,
-    help="Bring pictures to this size.  [default: 32, or the preset's; arrays keep theirs]",
-)
+@click.option("--method", type=click.Choice(list(METHODS)), default="nda", show_default=True, help="What is scored.")
 @click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="How many images to show.")
 @click.option(
     "-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="Write everything to this directory."
@@ -55,41 +54,8 @@ from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
 @click.option("--flips/--no-flips", default=None, help="Also compare with mirrored training images.")
 @click.option("--seed", type=click.IntRange(0), help="Of the noise, or of random scores.")
 @click.option("--parts", is_flag=True, help="Also keep what each level and scale adds.")
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", *ENGINES]),
-    default="auto",
-    show_default=True,
-    help="How it is computed; all give the same numbers. See patchtrace doctor.",
-)
-@click.option("--threads", type=click.IntRange(1), help="How many to use.  [default: all]")
-@click.option("--device", help="For the torch engine, such as cuda:1.")
-@click.option("--memory", default=DEFAULT_MEMORY, show_default=True, help="Working memory to stay within.")
-@click.option("--limit", type=click.IntRange(1), help="Use only the first N images of the collection.")
-@click.option("--train-key", help="Which array of a .npz, or which column of a table, holds the collection.")
-@click.option("--query-key", help="The same for the queries.")
-@click.option("--layout", type=click.Choice(list(LAYOUTS)), help="Of arrays that can be read in more than one way.")
-@click.option("--grey", is_flag=True, help="Compare without colour.")
-@click.option(
-    "--fit",
-    type=click.Choice(["cover", "pad"]),
-    default="cover",
-    show_default=True,
-    help="Fill the frame and cut the rest, or show all of the picture on white.",
-)
-@click.option(
-    "--crop",
-    type=click.IntRange(1),
-    help="First cut a square of this side out of the middle of each image of the collection.",
-)
-@click.option(
-    "--exif",
-    type=click.Choice(["apply", "ignore"]),
-    default="apply",
-    show_default=True,
-    help="Whether a camera's rotation mark turns the picture.",
-)
-@click.option("--follow-symlinks", is_flag=True, help="Follow links inside folders.")
+@engine_options
+@click.option("--query-key", help="Which array or column holds the queries; see --train-key.")
 @click.option("--json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Also say what is done and how.")
@@ -114,7 +80,7 @@ def attribute(context: click.Context, /, **options: Any) -> int:
     recipe = Recipe.load(options["recipe"]) if options["recipe"] else None
     output: Path | None = options["output"]
     if output:
-        _check_output(output, [*options["train"], *options["query"]])
+        check_output(output, [*options["train"], *options["query"]])
     quiet = options["quiet"]
     train, queries = _read(options, quiet)
     method = _method(options, recipe, train).fit(train)
@@ -147,54 +113,24 @@ def _check_usage(context: click.Context, options: dict[str, Any]) -> None:
         raise click.UsageError("--format says how the ranking is written to a directory: add -o DIR, or use --json")
     if options["format"] == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise click.UsageError("Parquet needs pyarrow: install it with  pip install 'patchtrace[parquet]'")
-    only_nda = ("preset", "recipe", "draws", "flips", "parts", "engine", "threads", "device", "memory")
-    unused = {"nda": (), "random": only_nda, "pixel": (*only_nda, "seed")}[options["method"]]
-    for name in unused:
+    for name in {option for used in METHODS.values() for option in used} - set(METHODS[options["method"]]):
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"--{name} has no meaning for --method {options['method']}")
-    try:
-        parse_memory(options["memory"])
-    except PatchtraceError as error:
-        raise click.UsageError(str(error)) from error
-
-
-def _check_output(output: Path, inputs: list[str]) -> None:
-    """Refuse an output that cannot be written, or that the next run would read as part of the collection."""
-    for source in map(Path, inputs):
-        if source.is_dir() and output.resolve().is_relative_to(source.resolve()):
-            raise click.UsageError(f"-o {output} lies in {source}, whose images are read: choose a place outside of it")
-    output.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=output):
-        pass
+    check_memory(options["memory"])
 
 
 def _read(options: dict[str, Any], quiet: bool) -> tuple[ImageSet, ImageSet]:
     """The collection, and the queries at its size."""
-    decoding = Decoding(grey=options["grey"], fit=options["fit"], crop=options["crop"], exif=options["exif"])
-    common = {"decoding": decoding, "layout": options["layout"], "follow_symlinks": options["follow_symlinks"]}
-    paths = list(options["train"])
-    size = options["size"]
-    if size is None and not has_own_size(paths):
-        size = PRESET_SIZES[options["preset"]] if options["preset"] else DEFAULT_SIZE
-    with _about("the collection"), progress_bar("reading the collection", quiet) as progress:
-        train = ImageSet.open(
-            paths, size=size, key=options["train_key"], limit=options["limit"], progress=progress, **common
+    size = PRESET_SIZES[options["preset"]] if options["preset"] else DEFAULT_SIZE
+    train = read_collection(options, size, quiet)
+    with about("the queries"), progress_bar("reading the queries", quiet) as progress:
+        queries = train.open_like(
+            list(options["query"]), key=options["query_key"], progress=progress, **decoding_options(options)
         )
-    with _about("the queries"), progress_bar("reading the queries", quiet) as progress:
-        queries = train.open_like(list(options["query"]), key=options["query_key"], progress=progress, **common)
     if not quiet:
-        for remark in (*train.remarks, *queries.remarks):
+        for remark in queries.remarks:
             click.echo(remark, err=True)
     return train, queries
-
-
-@contextmanager
-def _about(what: str) -> Iterator[None]:
-    """Say in an error whose images it is about."""
-    try:
-        yield
-    except PatchtraceError as error:
-        raise PatchtraceError(f"{what}: {error}") from error
 
 
 def _method(options: dict[str, Any], recipe: Recipe | None, train: ImageSet) -> Method:
@@ -202,13 +138,15 @@ def _method(options: dict[str, Any], recipe: Recipe | None, train: ImageSet) -> 
         return PixelSimilarity()
     if options["method"] == "random":
         return RandomScores(seed=options["seed"] or 0)
+    if options["method"] == "machine-influence":
+        names = ("draws", "seed", *ENGINE)
+        return MachineInfluence(**{name: options[name] for name in names if options[name] is not None})
     if recipe is None:
         recipe = Recipe.preset(options["preset"]) if options["preset"] else Recipe.for_size(*train.shape[1:])
     changes = {name: options[name] for name in ("draws", "flips", "seed") if options[name] is not None}
     return NDA(
         replace(recipe, **changes),
-        engine=options["engine"],
-        **{name: options[name] for name in ("threads", "device", "memory")},
+        **{name: options[name] for name in ENGINE},
     )
 
 

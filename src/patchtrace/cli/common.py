@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 from tqdm import tqdm
@@ -14,7 +14,6 @@ from tqdm import tqdm
 from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet, Skipped
-from patchtrace.images.decode import MOST_SIDE
 from patchtrace.progress import Progress
 from patchtrace.recipe import Recipe
 from patchtrace.sheet import contact_sheet, percent
@@ -56,32 +55,20 @@ def print_table(result: Attribution, top: int) -> None:
             click.echo(f"  {rank:4d}  {percent(hit.share):>8}  {printable(hit.id)}")
 
 
-def parse_size(_: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
-    """A side such as 32, or height x width such as 48x64."""
-    if value is None:
-        return None
-    height, cross, width = str(value).lower().partition("x")
-    try:
-        size = int(height), int(width if cross else height)
-    except ValueError:
-        size = 0, 0
-    if not all(1 <= side <= MOST_SIDE for side in size):
-        raise click.BadParameter(
-            f"{value!r} is not a size: use a side from 1 to {MOST_SIDE} such as 32, or height x width such as 48x64",
-            param=parameter,
-        )
-    return size
-
-
 def write_run(
-    result: Attribution, queries: ImageSet, train: ImageSet, output: Path, table: TableFormat = "csv"
+    result: Attribution,
+    queries: ImageSet,
+    train: ImageSet,
+    output: Path,
+    table: TableFormat = "csv",
+    **for_the_sheet: Any,
 ) -> Path | None:
     """Everything about the run, in place of an older one; returns the list of unreadable images, if there is one."""
     result.save(output)
     ranking, recipe, skipped = output / f"ranking.{table}", output / "recipe.toml", output / "skipped.csv"
     result.export(ranking)
     with replacing(output / "sheet.png") as temporary:
-        contact_sheet(result, queries, train).save(temporary, format="PNG")
+        contact_sheet(result, queries, train, **for_the_sheet).save(temporary, format="PNG")
     written = {ranking}
     if "recipe" in result.settings:
         with replacing(recipe) as temporary:

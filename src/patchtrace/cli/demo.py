@@ -2,34 +2,55 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
+import numpy as np
 
+from patchtrace.attribution import Attribution
 from patchtrace.cli.common import print_table, progress_bar, write_run
-from patchtrace.demo import blends, postcards
+from patchtrace.demo import painted_from, postcards
 from patchtrace.methods import NDA
 from patchtrace.recipe import Recipe
+from patchtrace.score_machine import Provenance
+from patchtrace.sheet import percent
 
-#: The cards of which each query is put together, left and right.
-PAIRS = [(14, 47), (101, 63), (28, 120)]
+#: The cards that each query is painted from, and the noise it begins with.
+HANDFULS = [(400, 13, 484, 481), (397, 398, 405, 294), (432, 225, 485, 368), (201, 0, 301, 22)]
+SEEDS = [23, 13, 22, 11]
+#: A card counts as a source of a query if it has at least this part of it.
+SOURCE = 0.05
 
 
 @click.command()
 @click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), default="demo", show_default=True)
 @click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
 def demo(output: Path, quiet: bool) -> None:
-    """Draw 150 postcards, put queries together from pairs of them, and find the pairs again.
+    """Draw 600 postcards, let the score machine paint queries from a few of them, and find these again.
 
     \b
     Example:
       patchtrace demo -o demo/
     """
     cards = postcards()
-    queries = blends(cards, PAIRS)
+    with progress_bar("painting", quiet) as progress:
+        queries, provenance = painted_from(cards, HANDFULS, seeds=SEEDS, progress=progress)
+    recipe = replace(Recipe.preset("cifar"), draws=2)
     with progress_bar("comparing", quiet) as progress:
-        result = NDA(Recipe.preset("cifar")).fit(cards).attribute(queries, progress=progress)
-    write_run(result, queries, cards, output)
+        result = NDA(recipe).fit(cards).attribute(queries, progress=progress)
+    write_run(result, queries, cards, output, provenance=provenance)
     print_table(result, 4)
-    click.echo("\nEach query is the left side of one card and the right side of another, as its name says.")
-    click.echo(f"The result is in {output}/ ; look at {output / 'sheet.png'}")
+    _compare(result, provenance)
+    click.echo(f"\nThe result is in {output}/ ; look at {output / 'sheet.png'}")
+
+
+def _compare(result: Attribution, provenance: Provenance) -> None:
+    """What the queries are really from, beside where it was found."""
+    click.echo("\nEach query was painted from four cards. What it has of them, and their rank above:")
+    for query, name in enumerate(result.query_ids):
+        ranks = np.argsort(result.ranking(query))
+        shares = provenance.shares[query]
+        sources = [index for index in np.argsort(-shares, kind="stable") if shares[index] >= SOURCE]
+        told = (f"{result.train_ids[i]} {percent(float(shares[i]))} (rank {ranks[i] + 1})" for i in sources)
+        click.echo(f"  {name}: {', '.join(told)}")

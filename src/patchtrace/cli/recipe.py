@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from patchtrace.cli.common import parse_size
+from patchtrace.cli.options import parse_size
 from patchtrace.engines import Comparison
 from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
 

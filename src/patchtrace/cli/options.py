@@ -1,0 +1,163 @@
+"""Options that several commands have, and what is done with them before the work begins."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from patchtrace.cli.common import progress_bar
+from patchtrace.engines import ENGINES
+from patchtrace.errors import PatchtraceError
+from patchtrace.images import Decoding, ImageSet, has_own_size
+from patchtrace.images.arrays import LAYOUTS
+from patchtrace.images.decode import MOST_SIDE
+from patchtrace.memory import DEFAULT_MEMORY, parse_memory
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def parse_size(_: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    """A side such as 32, or height x width such as 48x64."""
+    if value is None:
+        return None
+    height, cross, width = str(value).lower().partition("x")
+    try:
+        size = int(height), int(width if cross else height)
+    except ValueError:
+        size = 0, 0
+    if not all(1 <= side <= MOST_SIDE for side in size):
+        raise click.BadParameter(
+            f"{value!r} is not a size: use a side from 1 to {MOST_SIDE} such as 32, or height x width such as 48x64",
+            param=parameter,
+        )
+    return size
+
+
+def _several(options: list[Callable[[F], F]]) -> Callable[[F], F]:
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+#: Which images make up the collection, and how they become pixels.
+collection_options = _several(
+    [
+        click.option(
+            "--train",
+            required=True,
+            multiple=True,
+            type=click.Path(exists=True),
+            help="The collection: folder, .npz, .parquet, .tar, ...; may be given several times.",
+        ),
+        click.option(
+            "--size",
+            metavar="N|HxW",
+            callback=parse_size,
+            help="Bring pictures to this size.  [default: 32; presets and arrays have their own]",
+        ),
+        click.option("--limit", type=click.IntRange(1), help="Use only the first N images of the collection."),
+        click.option("--train-key", help="Which array of a .npz, or which column of a table, holds the collection."),
+        click.option(
+            "--layout", type=click.Choice(list(LAYOUTS)), help="Of arrays that can be read in more than one way."
+        ),
+        click.option("--grey", is_flag=True, help="Compare without colour."),
+        click.option(
+            "--fit",
+            type=click.Choice(["cover", "pad"]),
+            default="cover",
+            show_default=True,
+            help="Fill the frame and cut the rest, or show all of the picture on white.",
+        ),
+        click.option(
+            "--crop",
+            type=click.IntRange(1),
+            help="First cut a square of this side out of the middle of each image of the collection.",
+        ),
+        click.option(
+            "--exif",
+            type=click.Choice(["apply", "ignore"]),
+            default="apply",
+            show_default=True,
+            help="Whether a camera's rotation mark turns the picture.",
+        ),
+        click.option("--follow-symlinks", is_flag=True, help="Follow links inside folders."),
+    ]
+)
+
+#: How it is computed.
+engine_options = _several(
+    [
+        click.option(
+            "--engine",
+            type=click.Choice(["auto", *ENGINES]),
+            default="auto",
+            show_default=True,
+            help="How it is computed; all give the same numbers. See patchtrace doctor.",
+        ),
+        click.option("--threads", type=click.IntRange(1), help="How many to use.  [default: all]"),
+        click.option("--device", help="For the torch engine, such as cuda:1."),
+        click.option("--memory", default=DEFAULT_MEMORY, show_default=True, help="Working memory to stay within."),
+    ]
+)
+
+
+def decoding_options(options: dict[str, Any]) -> dict[str, Any]:
+    """What ImageSet.open needs to know of the collection's options, for the collection and for queries."""
+    decoding = Decoding(grey=options["grey"], fit=options["fit"], crop=options["crop"], exif=options["exif"])
+    return {"decoding": decoding, "layout": options["layout"], "follow_symlinks": options["follow_symlinks"]}
+
+
+def read_collection(options: dict[str, Any], default_size: int | tuple[int, int], quiet: bool) -> ImageSet:
+    """The images that the collection's options name. Files come to the default size unless another is said."""
+    paths = list(options["train"])
+    size = options["size"]
+    if size is None and not has_own_size(paths):
+        size = default_size
+    with about("the collection"), progress_bar("reading the collection", quiet) as progress:
+        train = ImageSet.open(
+            paths,
+            size=size,
+            key=options["train_key"],
+            limit=options["limit"],
+            progress=progress,
+            **decoding_options(options),
+        )
+    if not quiet:
+        for remark in train.remarks:
+            click.echo(remark, err=True)
+    return train
+
+
+@contextmanager
+def about(what: str) -> Iterator[None]:
+    """Say in an error whose images it is about."""
+    try:
+        yield
+    except PatchtraceError as error:
+        raise PatchtraceError(f"{what}: {error}") from error
+
+
+def check_memory(memory: str) -> None:
+    """Refuse a size that is none, as wrong usage."""
+    try:
+        parse_memory(memory)
+    except PatchtraceError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def check_output(output: Path, inputs: list[str]) -> None:
+    """Refuse an output that cannot be written, or that the next run would read as part of the collection."""
+    for source in map(Path, inputs):
+        if source.is_dir() and output.resolve().is_relative_to(source.resolve()):
+            raise click.UsageError(f"-o {output} lies in {source}, whose images are read: choose a place outside of it")
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=output):
+        pass
