@@ -56,7 +56,7 @@ class TunedConvolution(ConvolutionEngine):
     def logits(self, images: Any, kernels: Any, biases: Any, excluded: Any, comparison: Comparison) -> Any:
         return images, kernels, biases, excluded, comparison
 
-    def masses(self, given: Any, k: int) -> Any:
+    def masses(self, given: Any, middles: Any, k: int) -> Any:
         import torch
         from torch.nn.functional import conv2d
 

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from engines.checks import ROOMY, assert_same_colours, pixels
 from engines.strategies import LARGE, SMALL, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,8 +27,6 @@ if os.environ.get("CI") == "true":
 else:
     torch = pytest.importorskip("torch")
 
-ROOMY = 1 << 30
-
 
 @pytest.fixture(params=[TorchEngine, ConvolutionEngine], ids=lambda engine: engine.name)
 def engine(request):
@@ -43,10 +42,6 @@ def precisions(monkeypatch):
     return chosen
 
 
-def pixels(images, count):
-    return (images[:count].transpose(0, 3, 1, 2) / np.float32(127.5) - 1).astype(np.float32)
-
-
 def random_block(images, side):
     return np.random.default_rng(0).uniform(-1, 1, (images, 3, side, side)).astype(np.float32)
 
@@ -59,12 +54,17 @@ def noisy(clean, variance=0.19, draws=1):
 def assert_same(engine, case, memory=ROOMY):
     """Scores to 1e-5 relative; plain convolution adds up a whole patch in one go, and rounds that much more."""
     times = 3 if engine.name == "convolution" else 1
-    ours = engine.compare(*case, memory=memory)
-    oracle = ReferenceEngine().compare(*case, memory=ROOMY)
-    assert (ours.log_normaliser.dtype, ours.share.dtype) == (np.float64, np.float32)
+    ours = engine.compare(*case, memory=memory, colours=True)
+    oracle = ReferenceEngine().compare(*case, memory=ROOMY, colours=True)
+    assert (ours.log_normaliser.dtype, ours.share.dtype, ours.colour.dtype) == (np.float64, np.float32, np.float32)
     np.testing.assert_allclose(ours.log_normaliser, oracle.log_normaliser, rtol=1e-6, atol=2e-4 * times)
     scores, expected = (r.share.sum(axis=1, dtype=np.float64) for r in (ours, oracle))
     np.testing.assert_allclose(scores, expected, rtol=1e-5 * times, atol=1e-9)
+    assert ours.colour.shape == oracle.colour.shape
+    assert_same_colours(ours, oracle, case[1])
+    plain = engine.compare(*case, memory=memory)
+    assert plain.colour is None
+    np.testing.assert_array_equal(plain.share, ours.share)
 
 
 # --- the numbers ---
@@ -77,8 +77,8 @@ def test_equals_the_oracle_on_small_and_large_pictures(engine, precisions):
         assert_same(engine, case, memory)
 
     equals()
-    assert precisions.count(np.float32) > 15
-    assert precisions.count(np.float64) > 15
+    assert precisions.count(np.float32) > 30
+    assert precisions.count(np.float64) > 30
 
 
 @pytest.mark.parametrize("level", Recipe.preset("cifar").levels, ids=lambda level: f"t{level.t}")
@@ -107,14 +107,25 @@ def test_equals_the_oracle_on_plain_areas_in_float32(engine, border, precisions)
     block = np.full((3, 3, 20, 20), 0.7, np.float32)
     block[1:, :, 10:] = -0.3
     assert_same(engine, (noisy(block[0], 0.3), block, Comparison(5, 1, "orthonormal", border, 20)))
-    assert precisions == [np.float32]
+    assert set(precisions) == {np.float32}
+
+
+@pytest.mark.parametrize("channels", [1, 5])
+@pytest.mark.parametrize("border", ["match", "zero", "valid"])
+def test_equals_the_oracle_on_grey_and_on_many_coloured_images_in_several_versions(
+    engine, channels, border, precisions
+):
+    block = np.random.default_rng(2).uniform(-1, 1, (4, channels, 17, 19)).astype(np.float32)
+    query = noisy(block[0], 0.36, draws=3)
+    assert_same(engine, (query, block, Comparison(4, 1, "orthonormal", border, 20)), memory=500_000)
+    assert set(precisions) == {np.float32}
 
 
 @pytest.mark.parametrize("variance", [1e-4, 1e-3, 1e-2])
 def test_low_noise_is_computed_in_float64_and_stays_exact(engine, variance, precisions):
     block = random_block(4, 20)
     assert_same(engine, (noisy(block[0], variance), block, Comparison(5, 1, "orthonormal", "match", 20)))
-    assert precisions == [np.float64]
+    assert set(precisions) == {np.float64}
 
 
 def test_versions_of_both_precisions_in_one_query(engine, precisions):
@@ -124,7 +135,7 @@ def test_versions_of_both_precisions_in_one_query(engine, precisions):
     noise = np.random.default_rng(1).standard_normal((4, *block.shape[1:]))
     query = NoisyQuery((signal * block[0] + sigma * noise).astype(np.float32), np.sqrt(1 - variance), variance)
     assert_same(engine, (query, block, Comparison(3, 1, "orthonormal", "match", 20)), memory=200_000)
-    assert precisions == [np.float64, np.float32, np.float64, np.float32]
+    assert precisions == 2 * [np.float64, np.float32, np.float64, np.float32]  # with colours and without
 
 
 def test_a_block_that_cannot_be_written_to(engine):
@@ -142,28 +153,30 @@ import numpy as np
 import patchtrace.engines.torch as module
 from patchtrace.engines import Comparison, NoisyQuery, get_engine, preparation
 
-name, patch, dtype, budget = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+name, dtype, colours = sys.argv[1], sys.argv[2], sys.argv[3] == "True"
+patch, budget = map(int, sys.argv[4:])
 module.CACHE_BYTES = 1 << 40  # as on a GPU: only the budget limits what is done at once
 preparation.precision = lambda *_: np.dtype(dtype).type
 block = np.random.default_rng(0).uniform(-1, 1, (24, 3, 32, 32)).astype(np.float32)
 query = NoisyQuery.of(block[0], block[:1], 0.9, np.sqrt(0.19))
 engine = get_engine(name, device="cpu", threads=1)
 comparison = Comparison(patch, 1, "orthonormal", "match", 100)
-engine.compare(query, block[:1], comparison, 1)
+engine.compare(query, block[:1], comparison, 1, colours=colours)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-engine.compare(query, block, comparison, budget)
+engine.compare(query, block, comparison, budget, colours=colours)
 print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere ru_maxrss counts in other units, or is not there")
+@pytest.mark.parametrize("colours", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("patch", [5, 21])
 @pytest.mark.parametrize("engine", ["torch", "convolution"])
-def test_working_memory_stays_within_the_budget(engine, patch, dtype):
+def test_working_memory_stays_within_the_budget(engine, patch, dtype, colours):
     budget = 40_000_000
-    answer = 1024 * 24 * 8 * np.dtype(dtype).itemsize
-    command = [sys.executable, "-c", BUDGET, engine, str(patch), dtype, str(budget)]
+    answer = 1024 * 24 * (8 + 3 * 5 * colours) * np.dtype(dtype).itemsize
+    command = [sys.executable, "-c", BUDGET, engine, dtype, str(colours), str(patch), str(budget)]
     # what is freed goes back at once, or the holes that malloc keeps would be counted
     at_once = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | at_once)
@@ -172,15 +185,18 @@ def test_working_memory_stays_within_the_budget(engine, patch, dtype):
     assert int(done.stdout) < max(budget, least) + answer
 
 
+@pytest.mark.parametrize("colours", [False, True])
 @pytest.mark.parametrize("variance", [1e-3, 0.5])
-def test_no_number_is_asked_back_from_the_device_before_the_end(variance, monkeypatch):
+def test_no_number_is_asked_back_from_the_device_before_the_end(variance, colours, monkeypatch):
     """A device whose tensors hold no numbers stands in for a GPU: it refuses whatever would have to wait for one."""
     ended = []
-    monkeypatch.setattr(module, "_answer", lambda version: ended.append(version.parts.device.type) or (0.0, 0.0))
+    nothing = preparation.Answer(np.zeros(1), np.zeros((1, 1)), np.zeros((1, 1, 3)))
+    monkeypatch.setattr(module, "_answer", lambda version: ended.append(version.parts.device.type) or nothing)
     engine = TorchEngine(device="cpu")
     engine.device = torch.device("meta")
     block = random_block(4, 18)
-    engine.compare(noisy(block[0], variance, draws=2), block, Comparison(6, 2, "orthonormal", "match", 5), 1_000_000)
+    comparison = Comparison(6, 2, "orthonormal", "match", 5)
+    engine.compare(noisy(block[0], variance, draws=2), block, comparison, 1_000_000, colours=colours)
     assert ended == ["meta", "meta"]
 
 

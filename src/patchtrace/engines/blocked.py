@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from patchtrace.engines.contract import Axis, BlockResult, Comparison, Floats, NoisyQuery
-from patchtrace.engines.preparation import colour_of, prepared, query_terms, window
+from patchtrace.engines.preparation import (
+    Answer,
+    block_result,
+    colour_of,
+    middle_pixels,
+    prepared,
+    query_terms,
+    window,
+)
 
 #: The tables of a chunk of images should stay in the processor's cache; more images at once are slower, not faster.
 CACHE_BYTES = 8 << 20
@@ -29,11 +37,17 @@ class BlockedEngine:
     pairs_at_once = 10**7
 
     def compare(
-        self, query: NoisyQuery, block: NDArray[np.float32], comparison: Comparison, memory: int
+        self,
+        query: NoisyQuery,
+        block: NDArray[np.float32],
+        comparison: Comparison,
+        memory: int,
+        *,
+        colours: bool = False,
     ) -> BlockResult:
         """See :class:`patchtrace.engines.contract.Engine`."""
-        answers = [_compare(*version, block, comparison, memory) for version in query]
-        return BlockResult(np.stack([a[0] for a in answers]), np.stack([a[1] for a in answers]))
+        middles = middle_pixels(block, comparison, colours)
+        return block_result([_compare(*version, block, middles, comparison, memory) for version in query], colours)
 
 
 def _compare(
@@ -41,10 +55,11 @@ def _compare(
     signal: float,
     variance: float,
     block: NDArray[np.float32],
+    middles: NDArray[np.float32],
     comparison: Comparison,
     memory: int,
-) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
-    """Log-normaliser (patches,) and shares (patches, images) of one noisy query.
+) -> Answer:
+    """The answer for one noisy query.
 
     With pixel vectors of two channels more, a logit less the query's own term is a plain sum of products:
 
@@ -59,18 +74,21 @@ def _compare(
 
     totals = np.empty((rows.positions, columns.positions, len(block)))
     masses = np.empty_like(totals)
-    for images in _chunks(len(block), query_rows, rows, memory):
+    painted = np.empty((*totals.shape, middles.shape[1]), np.float32)
+    for images in _chunks(block, query_rows, rows, memory):
         train = prepared(block[images], colour.mean, comparison)
         norms = (train**2).sum(axis=1, keepdims=True) * (-(signal**2) / (2 * variance))
         # in two parts: where pixels repeat, as in a plain sky, the rounding of one part would add up over the patch
         coarse = norms.astype(dtype).astype(np.float64)
         train_rows = _stacked(np.concatenate([train, coarse, norms - coarse], axis=1).astype(dtype), rows, comparison)
-        for row, answer in enumerate(_compare_rows(query_rows, train_rows, rows, columns, comparison)):
-            totals[row, :, images], masses[row, :, images] = answer
+        own_middles: Floats = middles[images].astype(dtype)
+        for row, answer in enumerate(_compare_rows(query_rows, train_rows, own_middles, rows, columns, comparison)):
+            totals[row, :, images], masses[row, :, images], painted[row, :, images] = answer
     peak = totals.max(axis=2)
     normaliser = peak + np.log(np.exp(totals - peak[:, :, None]).sum(axis=2))
     share = np.exp(masses - normaliser[:, :, None]).astype(np.float32)
-    return normaliser.ravel() + offset, share.reshape(-1, len(block))
+    flat = (offset.size, len(block))
+    return Answer(normaliser.ravel() + offset, share.reshape(flat), painted.reshape(*flat, -1))
 
 
 def _stacked(images: Floats, rows: Axis, comparison: Comparison) -> Floats:
@@ -82,37 +100,41 @@ def _stacked(images: Floats, rows: Axis, comparison: Comparison) -> Floats:
 
 
 def _compare_rows(
-    query_rows: Floats, train_rows: Floats, rows: Axis, columns: Axis, comparison: Comparison
-) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """For each row of query patches: log total and log top-k mass (columns, images) over a chunk of images."""
+    query_rows: Floats, train_rows: Floats, middles: Floats, rows: Axis, columns: Axis, comparison: Comparison
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]]:
+    """For each row of query patches, what :func:`_log_masses` answers over a chunk of images."""
     first, last = columns.interior[0], columns.interior[-1] + (comparison.taps - 1) * comparison.pool
     inner = slice(first, last + 1)
     edges = [i for i in range(columns.positions) if i not in columns.interior]
+    kept = slice(columns.interior.start, columns.interior.stop)
     depth = query_rows.shape[2]
 
     def matrix(part: Floats) -> Floats:  # (images, partner rows, depth, columns) -> (depth, everything else)
         return np.ascontiguousarray(part[..., inner].transpose(2, 0, 1, 3)).reshape(depth, -1)
 
-    interior_rows = train_rows[:, rows.interior.start : rows.interior.stop]
-    interior_matrix = matrix(interior_rows)
+    interior = slice(rows.interior.start, rows.interior.stop)
+    interior_matrix = matrix(train_rows[:, interior])
     for row in range(rows.positions):
         inside = row in rows.interior
-        partners = interior_rows if inside else train_rows[:, row : row + 1]
+        paired = interior if inside else slice(row, row + 1)
+        partners, partner_middles = train_rows[:, paired], middles[:, :, paired]
         images, partner_rows = partners.shape[:2]
         total = np.empty((columns.positions, images))
         mass = np.empty_like(total)
+        painted = np.empty((*total.shape, middles.shape[1]))
 
         table = _product(query_rows[row, inner], interior_matrix if inside else matrix(partners))
         table = table.reshape(len(table), images, partner_rows, -1)
-        logits = _diagonal_window(table, comparison)
-        kept = slice(columns.interior.start, columns.interior.stop)
-        total[kept], mass[kept] = _log_masses(logits.reshape(len(logits), images, -1), comparison.k)
+        logits = _diagonal_window(table, comparison).reshape(-1, images, partner_rows * len(columns.interior))
+        inner_middles = partner_middles[..., kept].reshape(images, -1, logits.shape[2])
+        total[kept], mass[kept], painted[kept] = _log_masses(logits, inner_middles, comparison.k)
 
         if edges:  # a patch over the left or right border pairs with the same column only
             pixel = np.einsum("cd,nrdc->cnr", query_rows[row], partners)
             same_column = window(pixel, 0, comparison)
-            total[edges], mass[edges] = _log_masses(same_column[edges], comparison.k)
-        yield total, mass
+            edge_middles = np.moveaxis(partner_middles[..., edges], -1, 0)
+            total[edges], mass[edges], painted[edges] = _log_masses(same_column[edges], edge_middles, comparison.k)
+        yield total, mass, painted
 
 
 def _product(left: Floats, right: Floats) -> Floats:
@@ -147,11 +169,18 @@ def _diagonal_window(table: Floats, comparison: Comparison) -> Floats:
     return summed
 
 
-def _log_masses(logits: Floats, k: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Log of the sum of exp, over all and over the k largest of the last axis."""
+def _log_masses(
+    logits: Floats, middles: Floats, k: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Log of the sum of exp, over all and over the k largest; and all middle pixels in units of the latter, summed.
+
+    Of logits (columns, images, partners) and middles (images, channels, partners), if need be of each column:
+    (columns, images) twice, and (columns, images, channels).
+    """
     peak = logits.max(axis=-1)
     weights = np.exp(logits - peak[..., None])
     total = weights.sum(axis=-1, dtype=np.float64)
+    painted = np.einsum("...p,...cp->...c", weights, middles)
     count = weights.shape[-1]
     if count > k:
         weights.partition(count - k, axis=-1)
@@ -159,15 +188,18 @@ def _log_masses(logits: Floats, k: int) -> tuple[NDArray[np.float64], NDArray[np
     else:
         top = total
     base = peak.astype(np.float64)
-    return base + np.log(total), base + np.log(top)
+    return base + np.log(total), base + np.log(top), painted / top[..., None]
 
 
-def _chunks(count: int, query_rows: Floats, rows: Axis, memory: int) -> Iterator[slice]:
+def _chunks(block: NDArray[np.float32], query_rows: Floats, rows: Axis, memory: int) -> Iterator[slice]:
     """Slices of the block, so small that the tables of one stay within the memory and near the cache."""
+    count, channels = block.shape[:2]
     _, width, depth = query_rows.shape
     # the table of a row of patches with the copies that window, exponential and top-k make of it
     tables = 4 * width * len(rows.interior) * width * query_rows.itemsize
     stacks = 6 * rows.positions * depth * width * query_rows.itemsize
-    size = max(1, min(memory // (tables + stacks), CACHE_BYTES // tables))
+    # counted even if nobody asks for colours: the size decides how products are rounded, and shares must not change
+    middles = 3 * rows.positions * channels * width * query_rows.itemsize
+    size = max(1, min(memory // (tables + stacks + middles), CACHE_BYTES // tables))
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))

@@ -13,7 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from patchtrace.engines.contract import Axis, BlockResult, Comparison, NoisyQuery
-from patchtrace.engines.preparation import Colour, colour_of, patch_sums, prepared, query_terms
+from patchtrace.engines.preparation import (
+    Answer,
+    Colour,
+    block_result,
+    colour_of,
+    middle_pixels,
+    patch_sums,
+    prepared,
+    query_terms,
+)
 from patchtrace.engines.torch import device_named, exact_float32, with_threads
 
 if TYPE_CHECKING:
@@ -35,15 +44,22 @@ class ConvolutionEngine:
         self.threads = threads
 
     def compare(
-        self, query: NoisyQuery, block: NDArray[np.float32], comparison: Comparison, memory: int
+        self,
+        query: NoisyQuery,
+        block: NDArray[np.float32],
+        comparison: Comparison,
+        memory: int,
+        *,
+        colours: bool = False,
     ) -> BlockResult:
         """See :class:`patchtrace.engines.contract.Engine`. All pairs with at least one image have to fit in memory."""
         import torch
 
         colour = colour_of(block, comparison)
+        middles = middle_pixels(block, comparison, colours)
         with exact_float32(), with_threads(self.threads), torch.inference_mode():
-            answers = [self._answer(*version, block, colour, comparison, memory) for version in query]
-        return BlockResult(np.stack([a[0] for a in answers]), np.stack([a[1] for a in answers]))
+            answers = [self._answer(*version, block, middles, colour, comparison, memory) for version in query]
+        return block_result(answers, colours)
 
     def _answer(
         self,
@@ -51,11 +67,12 @@ class ConvolutionEngine:
         signal: float,
         variance: float,
         block: NDArray[np.float32],
+        middles: NDArray[np.float32],
         colour: Colour,
         comparison: Comparison,
         memory: int,
-    ) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
-        """Log-normaliser (patches,) and shares (patches, images) of one noisy query."""
+    ) -> Answer:
+        """The answer for one noisy query."""
         import torch
 
         pixels, offset, precision = query_terms(noisy, signal, variance, colour, comparison)
@@ -63,20 +80,29 @@ class ConvolutionEngine:
         device = torch.device("cpu") if self.device.type == "mps" and dtype == torch.float64 else self.device
         kernels = _patches(torch.from_numpy(pixels * (signal / variance)).to(dtype).to(device), comparison)
         excluded = _excluded(noisy.shape[1], noisy.shape[2], comparison, device)
-        per_image = 6 * excluded.numel() * kernels.element_size()  # logits, weights, and what top-k and conv2d need
-        size = max(1, min(len(block), memory // per_image))
+        pairs = 6 * excluded.numel()  # logits, weights, and what top-k and conv2d need
+        # counted even if nobody asks for colours: the size decides how conv2d rounds, and shares must not change
+        middle_numbers = 4 * block.shape[1] * len(kernels)
+        size = max(1, min(len(block), memory // ((pairs + middle_numbers) * kernels.element_size())))
         parts = []
         for start in range(0, len(block), size):
-            train = prepared(block[start : start + size], colour.mean, comparison)
+            chosen = slice(start, start + size)
+            train = prepared(block[chosen], colour.mean, comparison)
             norms = patch_sums((train**2).sum(axis=1), comparison) * (-(signal**2) / (2 * variance))
-            images, biases = (torch.from_numpy(part).to(dtype).to(device) for part in (train, norms))
-            parts.append(self.masses(self.logits(images, kernels, biases, excluded, comparison), comparison.k))
-        peak, total, top = torch.cat(parts, dim=1).cpu().double()  # (images, patches) each
+            images, biases, own_middles = (
+                torch.from_numpy(part).to(dtype).to(device) for part in (train, norms, middles[chosen].copy())
+            )
+            parts.append(
+                self.masses(self.logits(images, kernels, biases, excluded, comparison), own_middles, comparison.k)
+            )
+        found = torch.cat(parts, dim=1).cpu().double()
+        peak, total, top = found[:3]  # (images, patches) each
         highest = peak.amax(dim=0)
         weight = (peak - highest).exp()
         normaliser = (weight * total).sum(dim=0)
         share = (weight * top / normaliser).T
-        return (normaliser.log() + highest).numpy() + offset, share.float().numpy()
+        painted = found[3:].permute(2, 1, 0).float()
+        return Answer((normaliser.log() + highest).numpy() + offset, share.float().numpy(), painted.numpy())
 
     def logits(
         self, images: Tensor, kernels: Tensor, biases: Tensor, excluded: Tensor, comparison: Comparison
@@ -89,15 +115,19 @@ class ConvolutionEngine:
         logits = products + biases[:, None]
         return logits.flatten(2).masked_fill(excluded, -float("inf"))
 
-    def masses(self, logits: Tensor, k: int) -> Tensor:
-        """Largest logit, sum of weights, and sum of the k largest weights: (3, images, query patches)."""
+    def masses(self, logits: Tensor, middles: Tensor, k: int) -> Tensor:
+        """Largest logit, sum of weights, sum of the k largest, and all middle pixels in units of the latter, summed.
+
+        (3 + channels, images, query patches), of middles (images, channels, row positions, column positions)
+        """
         import torch
 
         peak = logits.amax(dim=-1)
         weights = torch.exp(logits - peak[..., None])
         total = weights.sum(dim=-1)
         top = weights.topk(min(k, weights.shape[-1]), dim=-1).values.sum(dim=-1)
-        return torch.stack([peak, total, top])
+        painted = weights @ middles.flatten(2).transpose(1, 2) / top[..., None]
+        return torch.stack([peak, total, top, *painted.unbind(-1)])
 
 
 def _patches(picture: Tensor, comparison: Comparison) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the fast engines share: how pictures are prepared, and in which precision a query can be compared.
+"""What the fast engines share: how pictures are prepared, in which precision a query can be compared, and the answer.
 
 With pixel vectors moved by one colour, the mean of the block, a logit is
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from patchtrace.engines.contract import Comparison, Floats
+from patchtrace.engines.contract import BlockResult, Comparison, Floats
 
 #: Rounding of a logit up to which float32 is used (at k = 100); scores then agree with float64 to 1e-5 or better.
 FLOAT32_ROUNDING = 1.5e-5
@@ -84,6 +84,16 @@ def prepared(images: NDArray[np.float32], colour: NDArray[np.float64], compariso
     return np.asarray(windows.sum(axis=(4, 5)) / comparison.pool_divisor)
 
 
+def middle_pixels(block: NDArray[np.float32], comparison: Comparison, asked: bool) -> NDArray[np.float32]:
+    """The middle pixel of each patch: (images, channels, row positions, column positions), no copy.
+
+    Where colours are not asked for there are no channels, so that the same code then costs nothing.
+    """
+    height, width = block.shape[2:]
+    middles = block[:, :, comparison.middle(height), comparison.middle(width)]
+    return middles if asked else middles[:, :0]
+
+
 def patch_sums(values: NDArray[np.float64], comparison: Comparison) -> NDArray[np.float64]:
     """Sums over each patch of prepared values (..., rows, columns)."""
     down = window(values, -2, comparison)
@@ -99,3 +109,18 @@ def window(values: Floats, axis: int, comparison: Comparison) -> Floats:
     for start in range(comparison.pool, comparison.taps * comparison.pool, comparison.pool):
         summed += moved[start : start + count]
     return np.moveaxis(summed, 0, axis)
+
+
+class Answer(NamedTuple):
+    """What there is to say about one version of the query."""
+
+    log_normaliser: NDArray[np.float64]  # (patches,)
+    share: NDArray[np.float32]  # (patches, images)
+    painted: NDArray[np.float32]  # (patches, images, channels): the weighted sum of middle pixels for a share of 1
+
+
+def block_result(answers: list[Answer], colours: bool) -> BlockResult:
+    """The answers for all versions."""
+    normaliser, share, painted = (np.stack(parts) for parts in zip(*answers, strict=True))
+    painted *= share[..., None]
+    return BlockResult(normaliser, share, painted if colours else None)

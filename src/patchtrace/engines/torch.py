@@ -15,13 +15,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from patchtrace.engines.contract import Axis, BlockResult, Comparison, NoisyQuery
-from patchtrace.engines.preparation import Colour, colour_of, prepared, query_terms
+from patchtrace.engines.preparation import (
+    Answer,
+    Colour,
+    block_result,
+    colour_of,
+    middle_pixels,
+    prepared,
+    query_terms,
+)
 from patchtrace.errors import PatchtraceError
 
 if TYPE_CHECKING:
@@ -58,7 +66,7 @@ class Version:
         ``||x||^2 / 2v``
     signal, variance : float
         ``s`` and ``v``
-    parts : (3, row positions, column positions, images), in the precision and on the device of the work
+    parts : (3 + channels, row positions, column positions, images), in the precision and on the device of the work
         What :func:`_masses` answers, filled in batch by batch.
     """
 
@@ -85,26 +93,32 @@ class DeviceEngine(ABC):
         self.threads = threads
 
     def compare(
-        self, query: NoisyQuery, block: NDArray[np.float32], comparison: Comparison, memory: int
+        self,
+        query: NoisyQuery,
+        block: NDArray[np.float32],
+        comparison: Comparison,
+        memory: int,
+        *,
+        colours: bool = False,
     ) -> BlockResult:
         """See :class:`patchtrace.engines.contract.Engine`. The memory is that of the device."""
         import torch
 
         with exact_float32(), with_threads(self.threads), torch.inference_mode():
             colour = colour_of(block, comparison)
-            versions = [self._version(*version, len(block), colour, comparison) for version in query]
+            middles = middle_pixels(block, comparison, colours)
+            versions = [self._version(*version, middles, colour, comparison) for version in query]
             for dtype in {version.parts.dtype for version in versions}:
                 alike = [version for version in versions if version.parts.dtype == dtype]
-                self._fill(alike, block, colour.mean, comparison, memory)
-            answers = [_answer(version) for version in versions]
-        return BlockResult(np.stack([a[0] for a in answers]), np.stack([a[1] for a in answers]))
+                self._fill(alike, block, middles, colour.mean, comparison, memory)
+            return block_result([_answer(version) for version in versions], colours)
 
     def _version(
         self,
         noisy: NDArray[np.float32],
         signal: float,
         variance: float,
-        images: int,
+        middles: NDArray[np.float32],
         colour: Colour,
         comparison: Comparison,
     ) -> Version:
@@ -114,14 +128,15 @@ class DeviceEngine(ABC):
         dtype = torch.float32 if terms.dtype is np.float32 else torch.float64
         # mps has no float64
         device = torch.device("cpu") if self.device.type == "mps" and dtype == torch.float64 else self.device
-        positions = [comparison.axis(side).positions for side in noisy.shape[1:]]
-        parts = torch.empty((3, *positions, images), dtype=dtype, device=device)
+        images, channels, *positions = middles.shape
+        parts = torch.empty((3 + channels, *positions, images), dtype=dtype, device=device)
         return Version(torch.from_numpy(terms.pixels)[None], -torch.from_numpy(terms.offset), signal, variance, parts)
 
     def _fill(
         self,
         versions: list[Version],
         block: NDArray[np.float32],
+        middles: NDArray[np.float32],
         colour: NDArray[np.float64],
         comparison: Comparison,
         memory: int,
@@ -141,7 +156,7 @@ class DeviceEngine(ABC):
         for start in range(0, len(block), size):
             images = slice(start, start + size)
             pictures = torch.from_numpy(prepared(block[images], colour, comparison))
-            train = self.arranged(pictures, layout, like)
+            train = self.arranged(pictures, torch.from_numpy(middles[images].copy()), layout, like)
             for version in versions:
                 for rows, columns, parts in self.parts(version, train, layout, rows_at_once):
                     version.parts[:, rows, columns, images] = parts
@@ -151,14 +166,15 @@ class DeviceEngine(ABC):
         """How many numbers are in memory for each image, each row of query patches, and each pair of these."""
 
     @abstractmethod
-    def arranged(self, images: Tensor, layout: Layout, like: Tensor) -> Any:
-        """Prepared images as :meth:`parts` wants them for all versions, in the precision and on the device."""
+    def arranged(self, images: Tensor, middles: Tensor, layout: Layout, like: Tensor) -> Any:
+        """Prepared images and middle pixels as :meth:`parts` wants them for all versions, in the precision and on the
+        device."""
 
     @abstractmethod
     def parts(
         self, version: Version, train: Any, layout: Layout, rows_at_once: int
     ) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Row and column positions of the query, and their parts (3, rows, columns, images)."""
+        """Row and column positions of the query, and their parts (3 + channels, rows, columns, images)."""
 
 
 class TorchEngine(DeviceEngine):
@@ -184,11 +200,16 @@ class TorchEngine(DeviceEngine):
         inner = len(layout.columns.interior) + layout.reach
         stack = 4 * (channels * layout.comparison.taps + 1) * width  # twice while it is made, and the parts of it
         table = 4 * (inner**2 + width) * len(layout.rows.interior)  # with the copies that window and top-k make
-        return layout.rows.positions * stack, stack, table
+        # counted even if nobody asks for colours: the size decides how products are rounded, and shares must not change
+        middles = 2 * channels * width
+        return layout.rows.positions * (stack + middles), stack, table
 
-    def arranged(self, images: Tensor, layout: Layout, like: Tensor) -> dict[tuple[_Run, _Run], Tensor]:
-        """For each two runs of positions the right side of their matrix product."""
+    def arranged(
+        self, images: Tensor, middles: Tensor, layout: Layout, like: Tensor
+    ) -> dict[tuple[_Run, _Run], _Partners]:
+        """For each two runs of positions, down and across, what they are compared with."""
         stacked = _stacked(images, _column_norms(images, layout), layout, like)
+        middles = middles.to(like.dtype).to(like.device)
         arranged = {}
         for down in _runs(layout.rows):
             for across in _runs(layout.columns):
@@ -197,24 +218,24 @@ class TorchEngine(DeviceEngine):
                     part = part.permute(0, 3, 1, 2, 4).flatten(2)
                 else:  # (groups, columns, depth, images * rows)
                     part = part.permute(0, 4, 3, 1, 2).flatten(3)
-                arranged[down, across] = part.contiguous()
+                arranged[down, across] = _Partners(part.contiguous(), _middles(middles, down, across))
         return arranged
 
     def parts(
-        self, version: Version, train: dict[tuple[_Run, _Run], Tensor], layout: Layout, rows_at_once: int
+        self, version: Version, train: dict[tuple[_Run, _Run], _Partners], layout: Layout, rows_at_once: int
     ) -> Iterator[tuple[slice, slice, Tensor]]:
         image = version.image * (-version.signal / version.variance)
         norm_factors = image.new_full((1, layout.rows.positions, image.shape[3]), version.norm_factor)
         stacked = _stacked(image, norm_factors, layout, version.parts)
-        for (down, across), right in train.items():
+        for (down, across), partners in train.items():
             # a row over the border has one partner, not all the inner rows
             step = rows_at_once * (1 if down.inside else len(layout.rows.interior))
             for start in range(down.start, down.stop, step):
                 piece = _Run(start, min(start + step, down.stop), down.inside)
                 groups = slice(0, 1) if down.inside else slice(start - down.start, piece.stop - down.start)
                 left = _groups(stacked, piece, across, layout)[:, 0]
-                distances = _distances(left, right[groups], piece, across, layout)
-                yield piece.places, across.places, _masses(distances, layout.comparison.k)
+                distances = _distances(left, partners.right[groups], piece, across, layout)
+                yield piece.places, across.places, _masses(distances, partners.middles[groups], layout.comparison.k)
 
 
 # --- the device ---
@@ -289,6 +310,24 @@ def _runs(axis: Axis) -> list[_Run]:
     return [run for run in runs if run.start < run.stop]
 
 
+class _Partners(NamedTuple):
+    """What two runs of positions are compared with."""
+
+    right: Tensor  # the right side of their matrix product
+    middles: Tensor  # see _middles
+
+
+def _middles(middles: Tensor, down: _Run, across: _Run) -> Tensor:
+    """Of (images, channels, rows, columns) what each position pairs with: (rows, columns, images, channels, partners).
+
+    Positions that pair with each other have all the same partners: there is one row or column then.
+    """
+    part = middles[:, :, down.places, across.places]
+    part = part[None] if down.inside else part.movedim(2, 0).unsqueeze(3)
+    part = part[:, None] if across.inside else part.movedim(4, 1).unsqueeze(5)
+    return part.flatten(4)
+
+
 # --- distances by windows ---
 
 
@@ -350,7 +389,7 @@ def _distances(query: Tensor, right: Tensor, down: _Run, across: _Run, layout: L
     Parameters
     ----------
     query : (groups, query rows, depth, columns)
-    right : of these groups, what :meth:`TorchEngine.arranged` makes
+    right : that of :class:`_Partners`, of these groups
     """
     groups, query_rows, _, width = query.shape
     partners = len(layout.rows.interior) if down.inside else 1
@@ -367,10 +406,11 @@ def _distances(query: Tensor, right: Tensor, down: _Run, across: _Run, layout: L
 # --- from distances to shares ---
 
 
-def _masses(distances: Tensor, k: int) -> Tensor:
-    """Least distance, sum of exp(least - distance), and the part of the k least in it, over the last axis: (3, ...).
+def _masses(distances: Tensor, middles: Tensor, k: int) -> Tensor:
+    """Least distance, sum of exp(least - distance), the part of the k least in it, and what is painted for that part.
 
-    The distances are overwritten.
+    From distances (rows, columns, images, partners), which are overwritten, and what :func:`_middles` makes,
+    to (3 + channels, rows, columns, images)
     """
     import torch
 
@@ -381,8 +421,11 @@ def _masses(distances: Tensor, k: int) -> Tensor:
         top = _weights(least, nearest).sum(dim=-1)
     else:
         least = distances.amin(dim=-1, keepdim=True)
-    total = _weights(least, distances).sum(dim=-1)
-    return torch.stack([least[..., 0], total, total if top is None else top])
+    weights = _weights(least, distances)
+    total = weights.sum(dim=-1)
+    top = total if top is None else top
+    painted = torch.einsum("rcip,rcikp->krci", weights, middles) / top
+    return torch.stack([least[..., 0], total, top, *painted])
 
 
 def _weights(least: Tensor, distances: Tensor) -> Tensor:
@@ -393,12 +436,13 @@ def _weights(least: Tensor, distances: Tensor) -> Tensor:
     return torch.sub(least, distances, out=distances).clamp_(min=-80.0).exp_()
 
 
-def _answer(version: Version) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
-    """Log-normaliser (patches,) and shares (patches, images), in float64 on the host until they are done."""
-    least, total, top = version.parts.cpu().flatten(1, 2)
+def _answer(version: Version) -> Answer:
+    """The answer for one version, in float64 on the host until it is done."""
+    parts = version.parts.cpu().flatten(1, 2)
+    least, total, top = parts[:3]
     nearest = least.double().amin(dim=-1, keepdim=True)
     weight = (nearest - least).exp_()
     normaliser = (weight * total).sum(dim=-1, keepdim=True)
     share = weight.mul_(top).div_(normaliser)
     log_normaliser = normaliser[:, 0].log() - nearest[:, 0] - version.offset
-    return log_normaliser.numpy(), share.float().numpy()
+    return Answer(log_normaliser.numpy(), share.float().numpy(), parts[3:].movedim(0, -1).float().numpy())
