@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 NATIVE := $(wildcard native/*.*)
 
-.PHONY: demo test test-asan test-tsan bench profile clean
+.PHONY: demo test test-asan test-tsan bench provenance profile clean
 
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
@@ -48,6 +48,11 @@ $(BIN)/python:
 bench: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python benchmarks/engine.py
+
+# Attribution where the truth is known: the tables and the picture of docs/provenance.md, about half an hour.
+# Delete benchmarks/results/provenance.json to compute everything again.
+provenance: $(VENV)/installed
+	$(BIN)/python benchmarks/provenance.py
 
 # Where the time of the native engine goes, stage by stage (needs perf).
 profile: $(VENV)/installed

@@ -46,7 +46,7 @@ def contact_sheet(
     draw.text((MARGIN, MARGIN - 6), query_heading, INK, bold)
     draw.text((left, MARGIN - 6), heading, INK, bold)
     beside = left + draw.textlength(heading, bold) + 14
-    draw.text((beside, MARGIN - 2), f"share of the query, of {len(train)} images", FAINT, small)
+    draw.text((beside, MARGIN - 2), f"share of the picture, of {len(train)} images", FAINT, small)
     if provenance is not None:
         draw.text((map_left, MARGIN - 6), "pixel by pixel", INK, bold)
     largest = max((hit.share for hits in rows for hit in hits), default=0.0)
