@@ -56,11 +56,10 @@ def collections() -> dict[str, tuple[ImageSet, ImageSet]]:
 
 
 def methods() -> dict[str, Any]:
-    cifar = Recipe.preset("cifar")
+    """One draw for both: ten comparisons of each image for NDA, and ten for influence."""
     return {
-        "NDA": NDA(cifar),
-        "NDA, 4 draws": NDA(replace(cifar, draws=4)),
-        "MachineInfluence": MachineInfluence(),
+        "NDA": NDA(Recipe.preset("cifar")),
+        "MachineInfluence": MachineInfluence(draws=1),
         "pixel": PixelSimilarity(),
         "random": RandomScores(),
     }
@@ -85,7 +84,7 @@ def recall() -> dict[str, Any]:
     table = {}
     for name, (train, _) in collections().items():
         rng = np.random.default_rng(SEED)
-        handfuls = [rng.choice(len(train), 5, replace=False).tolist() for _ in range(20)]
+        handfuls = [rng.choice(len(train), 5, replace=False).tolist() for _ in range(16)]
         queries, provenance = painted_from(train, handfuls)
         sources = provenance.shares >= SOURCE
         rows = {}
@@ -127,7 +126,7 @@ def retraining() -> dict[str, Any]:
     """Linear datamodeling score against the machine itself: 64 machines with half of the images each."""
     table = {}
     for name, (train, others) in collections().items():
-        train, queries = train.subset(range(500)), others.subset(range(24))
+        train, queries = train.subset(range(400)), others.subset(range(12))
         rng = np.random.default_rng(SEED)
         masks = np.zeros((64, len(train)), dtype=bool)
         for mask in masks:
@@ -136,7 +135,12 @@ def retraining() -> dict[str, Any]:
         losses = ScoreMachine(train).loss(queries, draws=2, seed=100, weights=masks)
         seconds = time.perf_counter() - begin
         rows = {}
-        candidates = {**methods(), "MachineInfluence, same noise": MachineInfluence(draws=2, seed=100)}
+        candidates = {
+            **methods(),
+            "NDA, 4 draws": NDA(replace(Recipe.preset("cifar"), draws=4)),
+            "MachineInfluence, 4 draws": MachineInfluence(draws=4),
+            "MachineInfluence, the loss's own noise": MachineInfluence(draws=2, seed=100),
+        }
         for title, method in candidates.items():
             predicted = scores(method, train, queries).astype(float) @ masks.T  # (queries, machines)
             each = [spearmanr(-p, loss).statistic for p, loss in zip(predicted, losses.T, strict=True)]
@@ -151,7 +155,7 @@ def planted() -> dict[str, Any]:
     side = 14
     for name, (train, others) in collections().items():
         rng = np.random.default_rng(SEED)
-        count = 20
+        count = 12
         chosen = rng.choice(len(train), count, replace=False)
         pixels = others.pixels[:count].copy()
         places = rng.integers(0, 32 - side, (count, 2))

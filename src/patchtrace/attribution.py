@@ -23,16 +23,33 @@ from patchtrace.images import ImageSet, Skipped
 TableFormat = Literal["csv", "json", "parquet"]
 MANIFEST = "attribution.json"
 #: Raised when a later version writes what this one could not read.
-FILE_VERSION = 1
+FILE_VERSION = 2
+#: Arrays of a saved result, in files of these names; those that a result does not have are not there.
+ARRAYS = ("scores", "shares", "parts", "errors", "chances", "moments")
+
+
+#: Why a query has no more draws.
+ENDED = {
+    "fixed": "the number of draws was given",
+    "settled": "so the list is settled",
+    "draws": "not settled: the draws that it may have are spent",
+    "time": "not settled: the time that it may take is spent",
+}
 
 
 class Hit(NamedTuple):
-    """One training image in the ranking of one query."""
+    """One training image in the ranking of one query.
+
+    ``error`` is the standard error of the share, ``chance`` the probability that the image belongs to the top of the
+    list; None where they are not known.
+    """
 
     index: int  # type: ignore[assignment]  # it hides tuple.index, which nobody needs here
     id: str
     score: float
     share: float
+    error: float | None = None
+    chance: float | None = None
 
 
 class Part(NamedTuple):
@@ -68,12 +85,21 @@ class Attribution:
         What each level and scale adds to the scores, before the exponent; they sum to the scores.
     part_names : tuple of Part
         The level and scale of each part.
+    errors : float32 (queries, train), optional
+        Standard error of each share, over the draws of the noise; NaN where there are too few draws to tell.
+    chances : float32 (queries, train), optional
+        The probability that an image belongs to the first ``sampling["top"]`` of the list.
+    sampling : mapping
+        For each query: how many draws each level had, and why there are no more.
+    moments : float64 (3, queries, levels, train), optional
+        What is needed to go on with more draws: see :mod:`patchtrace.sampling`.
 
     Examples
     --------
     >>> result = Attribution(np.float32([[1, 3, 0]]), np.float32([[0.25, 0.75, 0]]), ("q",), ("a", "b", "c"), "nda")
     >>> result.top(2)[0]
-    [Hit(index=1, id='b', score=3.0, share=0.75), Hit(index=0, id='a', score=1.0, share=0.25)]
+    [Hit(index=1, id='b', score=3.0, share=0.75, error=None, chance=None), Hit(index=0, id='a', score=1.0, share=0.25, \
+error=None, chance=None)]
     >>> result.bottom(1)[0][0].id
     'c'
     >>> result.effective_sources().round(2)
@@ -90,9 +116,16 @@ class Attribution:
     skipped: tuple[Skipped, ...] = ()
     parts: NDArray[np.float32] | None = None
     part_names: tuple[Part, ...] = ()
+    errors: NDArray[np.float32] | None = None
+    chances: NDArray[np.float32] | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    moments: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.query_ids), len(self.train_ids))
+        for array in (self.errors, self.chances):
+            if array is not None and array.shape != shape:
+                raise PatchtraceError(f"errors of shape {array.shape} do not fit {shape} queries and images")
         if self.scores.shape != shape or self.shares.shape != shape:
             raise PatchtraceError(f"scores of shape {self.scores.shape} do not fit {shape} queries and images")
         if self.parts is not None and self.parts.shape != (len(self.part_names), *shape):
@@ -123,7 +156,29 @@ class Attribution:
 
     def _hit(self, query: int, index: np.intp) -> Hit:
         i = int(index)
-        return Hit(i, self.train_ids[i], float(self.scores[query, i]), float(self.shares[query, i]))
+        return Hit(
+            i,
+            self.train_ids[i],
+            float(self.scores[query, i]),
+            float(self.shares[query, i]),
+            _known(self.errors, query, i),
+            _known(self.chances, query, i),
+        )
+
+    def settled(self, query: int) -> str:
+        """How much of the top of the list would stay with other noise, in words; empty where that is not known.
+
+        >>> one = np.float32([[0.6, 0.3, 0.1]])
+        >>> chances, sampling = np.float32([[0.99, 0.7, 0.31]]), {"top": 2, "confidence": 0.95, "ended": ["draws"]}
+        >>> Attribution(one, one, ("q",), ("a", "b", "c"), "nda", chances=chances, sampling=sampling).settled(0)
+        '1 of these 2 are settled at 95 %; not settled: the draws that it may have are spent'
+        """
+        if self.chances is None or not np.isfinite(self.chances[query]).all():
+            return ""
+        top, confidence = self.sampling["top"], self.sampling["confidence"]
+        listed = self.chances[query, self.ranking(query)[:top]]
+        words = f"{int((listed >= confidence).sum())} of these {len(listed)} are settled at {100 * confidence:g} %"
+        return f"{words}; {ENDED[self.sampling['ended'][query]]}"
 
     # -- files ------------------------------------------------------------------------------------------
 
@@ -131,9 +186,7 @@ class Attribution:
         """Write the result to a directory: arrays, and last a manifest with their checksums. Nothing is pickled."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        arrays = {"scores": self.scores, "shares": self.shares}
-        if self.parts is not None:
-            arrays["parts"] = self.parts
+        arrays = {name: array for name in ARRAYS if (array := getattr(self, name)) is not None}
         checksums = {}
         for name, array in arrays.items():
             path = directory / f"{name}.npy"
@@ -150,12 +203,13 @@ class Attribution:
             "train_ids": self.train_ids,
             "skipped": [asdict(item) for item in self.skipped],
             "part_names": self.part_names,
+            "sampling": self.sampling,
             "sha256": checksums,
         }
         with replacing(directory / MANIFEST) as temporary:
             temporary.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-        if self.parts is None:
-            (directory / "parts.npy").unlink(missing_ok=True)  # of an older result, which this one has replaced
+        for name in set(ARRAYS) - set(arrays):
+            (directory / f"{name}.npy").unlink(missing_ok=True)  # of an older result, which this one has replaced
         return directory
 
     @classmethod
@@ -166,9 +220,9 @@ class Attribution:
             manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
             if manifest["patchtrace"] != "attribution" or manifest["file_version"] > FILE_VERSION:
                 raise PatchtraceError(f"{str(directory)!r} was written by a later version of patchtrace: update it")
-            arrays: dict[str, NDArray[np.float32]] = {}
+            arrays: dict[str, NDArray[Any]] = {}
             for name, checksum in manifest["sha256"].items():
-                if name not in ("scores.npy", "shares.npy", "parts.npy"):
+                if name.removesuffix(".npy") not in ARRAYS:
                     raise PatchtraceError(f"the result in {str(directory)!r} names an unknown file {name!r}")
                 if _sha256(directory / name) != checksum:
                     raise PatchtraceError(f"{name} in {str(directory)!r} is not the file that was saved: run it again")
@@ -184,6 +238,10 @@ class Attribution:
                 tuple(Skipped(**item) for item in manifest["skipped"]),
                 arrays.get("parts"),
                 tuple(Part(*item) for item in manifest["part_names"]),
+                arrays.get("errors"),
+                arrays.get("chances"),
+                manifest.get("sampling", {}),
+                arrays.get("moments"),
             )
         except PatchtraceError:
             raise
@@ -191,7 +249,7 @@ class Attribution:
             raise PatchtraceError(f"there is no readable result in {str(directory)!r}: {error}") from error
 
     def rows(self, top: int | None = None) -> Iterator[dict[str, Any]]:
-        """The ranking as rows: query, rank (from 1), index, id, score, share."""
+        """The ranking as rows: query, rank (from 1), index, id, score, share, error, chance."""
         for query, name in enumerate(self.query_ids):
             for rank, index in enumerate(self.ranking(query)[:top], start=1):
                 yield {"query": name, "rank": rank, **self._hit(query, index)._asdict()}
@@ -222,11 +280,25 @@ class Attribution:
             "settings": self.settings,
             "facts": self.facts,
             "skipped": [asdict(item) for item in self.skipped],
+            "sampling": self.sampling,
             "queries": [
-                {"id": name, "effective_sources": float(sources), "ranking": [hit._asdict() for hit in hits]}
-                for name, sources, hits in zip(self.query_ids, self.effective_sources(), self.top(count), strict=True)
+                {
+                    "id": name,
+                    "effective_sources": float(sources),
+                    "settled": self.settled(query) or None,
+                    "ranking": [hit._asdict() for hit in hits],
+                }
+                for query, (name, sources, hits) in enumerate(
+                    zip(self.query_ids, self.effective_sources(), self.top(count), strict=True)
+                )
             ],
         }
+
+
+def _known(values: NDArray[np.float32] | None, query: int, index: int) -> float | None:
+    if values is None or not np.isfinite(values[query, index]):
+        return None
+    return float(values[query, index])
 
 
 def facts_of(train: ImageSet, queries: ImageSet) -> dict[str, Any]:

@@ -114,7 +114,7 @@ class Recipe:
     border: Border = "match"
     pooling: Pooling = "orthonormal"
     schedule: str | Schedule = "ddpm-linear"
-    draws: int = 1
+    draws: int | Literal["auto"] = 1
     flips: bool = False
     exponent: float = 1.0
     seed: int = 0
@@ -137,7 +137,7 @@ class Recipe:
             self,
             levels=levels,
             k=_whole("k", self.k, 1),
-            draws=_whole("draws", self.draws, 1),
+            draws="auto" if self.draws == "auto" else _draws(self.draws),
             exponent=_positive("exponent", self.exponent),
             seed=_whole("seed", self.seed, 0),
         )
@@ -296,6 +296,13 @@ def _whole(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or number < least:
         raise PatchtraceError(f"{name} is {value!r}: use a whole number of at least {least}")
     return number
+
+
+def _draws(value: Any) -> int:
+    try:
+        return _whole("draws", value, 1)
+    except PatchtraceError as error:
+        raise PatchtraceError(f"{error}, or 'auto'") from None
 
 
 def _positive(name: str, value: object) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,6 +19,10 @@ from patchtrace.memory import DEFAULT_MEMORY, parse_memory
 from patchtrace.methods.base import Method
 from patchtrace.progress import Counter, Progress
 from patchtrace.recipe import Recipe
+from patchtrace.sampling import Estimate, Moments, Plan, chance_of_top, estimate
+
+#: Draws of a level that are compared in one go.
+TOGETHER = 16
 
 
 class NDA(Method):
@@ -31,6 +36,14 @@ class NDA(Method):
     ----------
     recipe : Recipe, optional
         What is compared. Without it, ``fit`` chooses one for the size of the images (``Recipe.for_size``).
+    top : int
+        How long the list is that has to settle.
+    confidence : float
+        With ``draws="auto"`` in the recipe: draws are added until so much of the list would stay with any other noise.
+    most_draws : int
+        With ``draws="auto"``: no level has more.
+    seconds : float, optional
+        With ``draws="auto"``: no further draws for a query after this time. The result then depends on the machine.
     engine : str
         How it is computed: ``"auto"``, or one of ``patchtrace.engines.ENGINES``. All engines give the same numbers.
     device : str, optional
@@ -62,12 +75,20 @@ class NDA(Method):
         self,
         recipe: Recipe | None = None,
         *,
+        top: int = 10,
+        confidence: float = 0.95,
+        most_draws: int = 256,
+        seconds: float | None = None,
         engine: str = "auto",
         device: str | None = None,
         threads: int | None = None,
         memory: str | int = DEFAULT_MEMORY,
     ) -> None:
         self.recipe = recipe
+        self.top = top
+        self.confidence = confidence
+        self.most_draws = most_draws
+        self.seconds = seconds
         self.engine = engine
         self.device = device
         self.threads = threads
@@ -78,8 +99,10 @@ class NDA(Method):
         queries: Any,
         *,
         progress: Progress | None = None,
+        remark: Callable[[str], None] | None = None,
         noise: Mapping[int, ArrayLike] | None = None,
         parts: bool = False,
+        start: Attribution | None = None,
     ) -> Attribution:
         """Score every training image for every query.
 
@@ -88,73 +111,68 @@ class NDA(Method):
         queries : ImageSet, path, array, ...
             Anything that ``ImageSet.open`` takes; it is brought to the size of the training set.
         progress : callable, optional
-            Called with (done, total), in pairs of patches.
+            Called with (done, total), in pairs of patches. With ``draws="auto"`` the total is what is planned so far.
+        remark : callable, optional
+            Called with how settled the list of a query is, in words, whenever that is known anew.
         noise : mapping of t to array, optional
             The noise to use at each level, shaped like a query (channels, height, width), or (draws, channels, height,
             width). It is shared by all queries. Without it noise comes from the recipe's seed.
         parts : bool
             Keep what each level and scale adds to the scores.
+        start : Attribution, optional
+            An earlier result of the same queries, images and recipe (but for the draws): its draws count too.
         """
         train, opened = self._opened(queries)
-        recipe, eps = _with_noise(self.recipe_, train.shape, noise)
-        steps = [
-            _Step(level.t, Comparison.of(scale, recipe), weight / len(recipe.levels))
-            for level in recipe.levels
-            for scale, weight in level.weighted_scales()
-        ]
+        recipe, given = _with_noise(self.recipe_, train.shape, noise)
+        levels = _levels(recipe, train.shape[1:])
         # One divisor for all images, so that shares rank as scores do: the number of query patches. Where scales differ
         # in it, their mean with the weights that they have in the scores.
-        patches = sum(step.weight * step.comparison.patches(*train.shape[1:]) for step in steps)
+        patches = sum(step.weight * step.patches for level in levels for step in level.steps) / len(levels)
         if recipe.exponent * math.log(patches) > math.log(np.finfo(np.float32).max):
             raise PatchtraceError(
                 f"exponent is {recipe.exponent}: scores would be too large for float32, use a smaller one"
             )
-        scores = np.zeros((len(opened), len(train)))
-        by_step = np.zeros((len(steps) if parts else 0, *scores.shape), dtype=np.float32)
-        work = [step.comparison.pairs(*train.shape[1:]) * len(eps[step.t]) for step in steps]
-        count = Counter(progress, len(opened) * len(train) * sum(work))
-        engine = get_engine(self.engine, threads=self.threads, device=self.device, pairs=count.total)
-        for q, number, part in self._parts(train, opened, steps, eps, engine, [count.per_image(one) for one in work]):
-            scores[q] += part
-            if parts:
-                by_step[number, q] = part
+        count = Counter(progress, 0)
+        work = len(opened) * len(train) * sum(level.cost for level in levels)
+        engine = get_engine(self.engine, threads=self.threads, device=self.device, pairs=work)
+        sampled = [
+            _Sampled(self, recipe, levels, train, opened.block(q, q + 1)[0], engine, given, count, parts, remark)
+            for q in range(len(opened))
+        ]
+        if start is not None:
+            for q, one in enumerate(sampled):
+                one.go_on(start, q)
+        if recipe.draws != "auto":
+            count.total = sum(one.work_of(one.missing(recipe.draws)) for one in sampled)
+        for one in sampled:
+            one.run()
+        estimates = [one.estimate() for one in sampled]
+        mean = np.stack([found.mean for found in estimates])
+        several = all(moments.known for one in sampled for moments in one.moments)
         source = "from the seed" if noise is None else "given by the caller"
         return self._result(
             train,
             opened,
-            scores**recipe.exponent,
-            scores / patches,
+            mean**recipe.exponent,
+            mean / patches,
             settings={"recipe": recipe.to_dict(), "engine": engine.name, "noise": source},
-            parts=by_step if parts else None,
-            part_names=tuple(Part(step.t, step.comparison.patch, step.comparison.pool) for step in steps)
-            if parts
-            else (),
+            parts=np.stack([one.parts() for one in sampled], axis=1).astype(np.float32) if parts else None,
+            part_names=tuple(step.name for level in levels for step in level.steps) if parts else (),
+            errors=np.stack([found.error / patches for found in estimates]).astype(np.float32) if several else None,
+            chances=np.stack([one.chances() for one in sampled]).astype(np.float32) if several else None,
+            sampling={
+                "top": self.top,
+                "confidence": self.confidence,
+                "draws": [[m.draws for m in one.moments] for one in sampled],
+                "samples": [[m.samples for m in one.moments] for one in sampled],
+                "ended": [one.ended for one in sampled],
+            },
+            moments=np.stack(
+                [[[getattr(m, name) for m in one.moments] for one in sampled] for name in ("mean", "squares", "inner")]
+            )
+            if several
+            else None,
         )
-
-    def _parts(
-        self,
-        train: ImageSet,
-        queries: ImageSet,
-        steps: list[_Step],
-        eps: Mapping[int, NDArray[np.float32]],
-        engine: Engine,
-        advance: list[Callable[[int], None]],
-    ) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
-        """For each query and step, what the step adds to the scores of all training images, mean over draws."""
-        recipe, memory = self.recipe_, parse_memory(self.memory)
-        for q in range(len(queries)):
-            clean = queries.block(q, q + 1)[0]
-            for number, step in enumerate(steps):
-                masses = image_masses(
-                    engine,
-                    NoisyQuery.of(clean, eps[step.t], *recipe.noise_at(step.t)),
-                    train,
-                    step.comparison,
-                    flips=recipe.flips,
-                    memory=memory,
-                    progress=advance[number],
-                )
-                yield q, number, step.weight * masses.mean(axis=0)
 
     def settings(self) -> dict[str, Any]:
         return {"recipe": self.recipe_.to_dict(), "engine": self.engine}
@@ -176,30 +194,155 @@ class NDA(Method):
 
 
 class _Step(NamedTuple):
-    """One scale at one level, with its weight in the score."""
+    """One scale at one level, with its weight in the level."""
 
-    t: int
+    name: Part
     comparison: Comparison
     weight: float
+    patches: int
+
+
+class _Level(NamedTuple):
+    """One level: its scales, which share their noise, and the work of a draw for one training image."""
+
+    t: int
+    steps: tuple[_Step, ...]
+    cost: int
+
+
+def _levels(recipe: Recipe, size: tuple[int, int]) -> list[_Level]:
+    levels = []
+    for level in recipe.levels:
+        steps = []
+        for scale, weight in level.weighted_scales():
+            comparison = Comparison.of(scale, recipe)
+            name = Part(level.t, scale.patch, scale.pool)
+            steps.append(_Step(name, comparison, weight, comparison.patches(*size)))
+        levels.append(_Level(level.t, tuple(steps), sum(step.comparison.pairs(*size) for step in steps)))
+    return levels
+
+
+class _Sampled:
+    """One query: draws so far, and more of them."""
+
+    def __init__(
+        self,
+        method: NDA,
+        recipe: Recipe,
+        levels: list[_Level],
+        train: ImageSet,
+        clean: NDArray[np.float32],
+        engine: Engine,
+        noise: Mapping[int, NDArray[np.float32]] | None,
+        count: Counter,
+        parts: bool,
+        remark: Callable[[str], None] | None,
+    ) -> None:
+        self.method, self.recipe, self.levels, self.train, self.clean = method, recipe, levels, train, clean
+        self.engine, self.noise, self.count, self.remark = engine, noise, count, remark
+        self.moments = [Moments.of(len(train)) for _ in levels]
+        self.ended = "fixed"
+        steps = sum(len(level.steps) for level in levels)
+        self.sums = np.zeros((steps if parts else 0, len(train)))  # over draws, of what each level and scale adds
+
+    def go_on(self, start: Attribution, query: int) -> None:
+        """Take over the draws of an earlier result."""
+        assert start.moments is not None
+        for level, moments in enumerate(self.moments):
+            moments.mean, moments.squares, moments.inner = start.moments[:, query, level]
+            moments.samples = start.sampling["samples"][query][level]
+            moments.draws = start.sampling["draws"][query][level]
+
+    def missing(self, draws: int) -> list[int]:
+        """Draws to add at each level so that there are so many."""
+        return [max(0, draws - moments.draws) for moments in self.moments]
+
+    def work_of(self, draws: list[int]) -> int:
+        return len(self.train) * sum(n * level.cost for n, level in zip(draws, self.levels, strict=True))
+
+    def run(self) -> None:
+        draws = self.recipe.draws
+        if draws != "auto":
+            self._add(self.missing(draws))
+            return
+        begin = time.monotonic()
+        plan = Plan([level.cost for level in self.levels], self.method.most_draws)
+        added = self.missing(2)
+        while any(added):
+            self.count.total += self.work_of(added)
+            self._add(added)
+            found = self.chances()
+            best = np.sort(found)[::-1][: self.method.top]
+            if self.remark:
+                settled = int((best >= self.method.confidence).sum())
+                self.remark(f"{settled} of {len(best)} settled")
+            if best.mean() >= self.method.confidence:
+                self.ended = "settled"
+                return
+            if self.method.seconds is not None and time.monotonic() - begin > self.method.seconds:
+                self.ended = "time"
+                return
+            added = [2 * pairs for pairs in plan.next(self.moments, self.method.top)]
+        self.ended = "draws"
+
+    def _add(self, draws: list[int]) -> None:
+        number = 0
+        for level, moments, wanted in zip(self.levels, self.moments, draws, strict=True):
+            last = moments.draws + wanted
+            while moments.draws < last:
+                noise = self._noise(level.t, moments.draws, min(last, moments.draws + TOGETHER))
+                values = np.zeros((len(noise), len(self.train)))
+                for place, step in enumerate(level.steps, start=number):
+                    masses = step.weight * image_masses(
+                        self.engine,
+                        NoisyQuery.of(self.clean, noise, *self.recipe.noise_at(level.t)),
+                        self.train,
+                        step.comparison,
+                        flips=self.recipe.flips,
+                        memory=parse_memory(self.method.memory),
+                        progress=self.count.per_image(len(noise) * step.comparison.pairs(*self.train.shape[1:])),
+                    )
+                    values += masses
+                    if len(self.sums):
+                        self.sums[place] += masses.sum(axis=0) / len(self.levels)
+                size = 2 if self.noise is None else 1  # noises that the caller gives come in no pairs
+                for first in range(0, len(values), size):
+                    moments.add(values[first : first + size])
+            number += len(level.steps)
+
+    def _noise(self, t: int, first: int, last: int) -> NDArray[np.float32]:
+        """Draws first to last of a level. From the seed they are pairs of a noise and its negative."""
+        if self.noise is not None:
+            return self.noise[t][first:last]
+        drawn = []
+        for draw in range(first, last):
+            eps = np.random.default_rng((self.recipe.seed, t, draw // 2)).standard_normal(self.train.shape)
+            drawn.append(-eps if draw % 2 else eps)
+        return np.stack(drawn).astype(np.float32)
+
+    def estimate(self) -> Estimate:
+        return estimate(self.moments)
+
+    def chances(self) -> NDArray[np.float64]:
+        return chance_of_top(self.estimate(), self.method.top, self.recipe.seed)
+
+    def parts(self) -> NDArray[np.float64]:
+        """What each level and scale adds to the scores: (parts, train)."""
+        draws = np.repeat([m.draws for m in self.moments], [len(level.steps) for level in self.levels])
+        return np.asarray(self.sums / draws[:, None])
 
 
 def _with_noise(
     recipe: Recipe, shape: tuple[int, int, int], given: Mapping[int, ArrayLike] | None
-) -> tuple[Recipe, dict[int, NDArray[np.float32]]]:
-    """For each level its noise (draws, channels, height, width), and the recipe with the number of draws there are."""
+) -> tuple[Recipe, dict[int, NDArray[np.float32]] | None]:
+    """The noise that the caller gives for each level, if any, and the recipe with the number of draws there are."""
     if given is None:
-        return recipe, {level.t: _drawn(recipe, level.t, shape) for level in recipe.levels}
+        return recipe, None
     eps = {level.t: _checked(given, level.t, shape) for level in recipe.levels}
     counts = {len(noise) for noise in eps.values()}
     if len(counts) > 1:
         raise PatchtraceError("the noise has more draws at one t than at another: give each t the same number")
     return replace(recipe, draws=counts.pop()), eps
-
-
-def _drawn(recipe: Recipe, t: int, shape: tuple[int, int, int]) -> NDArray[np.float32]:
-    """Noise from the seed. A draw does not depend on how many there are, nor on the other levels."""
-    draws = [np.random.default_rng((recipe.seed, t, draw)).standard_normal(shape) for draw in range(recipe.draws)]
-    return np.stack(draws).astype(np.float32)
 
 
 def _checked(given: Mapping[int, ArrayLike], t: int, shape: tuple[int, int, int]) -> NDArray[np.float32]:

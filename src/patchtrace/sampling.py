@@ -1,0 +1,174 @@
+"""How sure a mean over draws of the noise is, and where the next draws help most.
+
+Levels are independent of each other, so each has its own number of draws and its own running mean and variance. Draws
+come in pairs of a noise and its negative: what one of them overstates the other tends to understate. A pair is one
+sample; nothing but means and squared differences is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+Values = NDArray[np.float64]
+
+#: How much the spread of all images counts in that of each, in samples.
+PRIOR = 4.0
+#: Images that may belong to the top are drawn this often to see how often they do.
+TRIALS = 2000
+
+
+@dataclass
+class Moments:
+    """Running mean and variance at one level, for every training image at once.
+
+    Parameters
+    ----------
+    mean, squares : float64 (train,)
+        Mean over draws, and the sum over samples of their squared differences to it (half for a single draw).
+    inner : float64 (train,)
+        Of the first pair: a quarter of the squared difference within it. It tells something of the variance while there
+        is no second one.
+    samples, draws : int
+        Pairs or single draws so far, and draws in them.
+    """
+
+    mean: Values
+    squares: Values
+    inner: Values
+    samples: int = 0
+    draws: int = 0
+
+    @classmethod
+    def of(cls, images: int) -> Moments:
+        return cls(np.zeros(images), np.zeros(images), np.zeros(images))
+
+    def add(self, draws: Values) -> None:
+        """One more sample: a pair of draws, or a single one, (draws, train)."""
+        sample, weight = draws.mean(axis=0), len(draws) / 2
+        if self.samples == 0 and len(draws) == 2:
+            self.inner = (draws[0] - draws[1]) ** 2 / 4
+        self.samples += 1
+        self.draws += len(draws)
+        off = sample - self.mean
+        self.mean = self.mean + off * (weight / self.pairs)
+        self.squares = self.squares + weight * off * (sample - self.mean)
+
+    @property
+    def pairs(self) -> float:
+        return self.draws / 2
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is known of the variance."""
+        return self.samples > 1 or self.draws == 2
+
+    def variance(self) -> Values:
+        """Of one pair, for each image: what was seen of its own, and what all images have in common.
+
+        The latter is a spread in proportion to the mean: from few samples of one image alone the variance would often
+        come out far too small.
+        """
+        degrees = max(self.samples - 1, 1)
+        own = self.squares / degrees if self.samples > 1 else self.inner
+        mass = self.mean.sum()
+        if mass <= 0:
+            return own
+        relative = np.divide(own, self.mean, out=np.zeros_like(own), where=self.mean > 0).sum() / mass
+        return np.asarray((PRIOR * relative * self.mean**2 + degrees * own) / (PRIOR + degrees))
+
+    def freedom(self) -> float:
+        """Degrees of freedom of that variance."""
+        return PRIOR + max(self.samples - 1, 1)
+
+
+class Estimate(NamedTuple):
+    """A mean over draws with its standard error and the degrees of freedom of that: float64 (train,) each."""
+
+    mean: Values
+    error: Values
+    freedom: Values
+
+    def inflated(self) -> Values:
+        """The error, widened where it is itself not well known, so that twice of it is a 95 % interval."""
+        return np.asarray(self.error * student.ppf(0.975, self.freedom) / student.ppf(0.975, np.inf))
+
+
+def estimate(levels: Sequence[Moments]) -> Estimate:
+    """The mean over levels. Where nothing is known of a variance, the error is NaN."""
+    mean = np.mean([level.mean for level in levels], axis=0)
+    if not all(level.known for level in levels):
+        unknown = np.full(mean.shape, np.nan)
+        return Estimate(mean, unknown, unknown)
+    parts = np.stack([level.variance() / level.pairs for level in levels]) / len(levels) ** 2
+    variance = parts.sum(axis=0)
+    freedoms = np.array([level.freedom() for level in levels])[:, None]
+    spread = (parts**2 / freedoms).sum(axis=0)  # Welch and Satterthwaite
+    freedom = np.divide(variance**2, spread, out=np.full(mean.shape, np.inf), where=spread > 0)
+    return Estimate(mean, np.sqrt(variance), freedom)
+
+
+def chance_of_top(found: Estimate, top: int, seed: int = 0) -> Values:
+    """For each image the probability that it belongs to the ``top`` images with the largest means: (train,).
+
+    By trial: all images that may reach the list are moved by their errors, independently, many times.
+    """
+    images = len(found.mean)
+    if top >= images:
+        return np.ones(images)
+    if not np.isfinite(found.error).all():
+        return np.full(images, np.nan)
+    error = found.inflated()
+    # whoever lies below the least of the list even if both err by five errors is no candidate
+    floor = np.partition(found.mean - 5 * error, images - top)[images - top]
+    candidates = np.flatnonzero(found.mean + 5 * error >= floor)
+    rng = np.random.default_rng(seed)
+    trials = found.mean[candidates] + error[candidates] * rng.standard_normal((TRIALS, len(candidates)))
+    least = np.partition(trials, len(candidates) - top, axis=1)[:, len(candidates) - top, None]
+    chance = np.zeros(images)
+    chance[candidates] = (trials >= least).mean(axis=0)
+    return chance
+
+
+@dataclass
+class Plan:
+    """Where the next draws go.
+
+    Parameters
+    ----------
+    costs : sequence of float
+        Work of one draw at each level.
+    most : int
+        Draws that a level may have.
+    """
+
+    costs: Sequence[float]
+    most: int
+    growth: float = field(default=1.3)
+
+    def next(self, levels: Sequence[Moments], top: int) -> list[int]:
+        """Pairs to add at each level, so that all work so far grows by about a third.
+
+        One by one they go where the variance of the images around the end of the list falls most for its cost. If that
+        level may have no more, there is nothing to be gained elsewhere.
+        """
+        counts = np.array([level.pairs for level in levels])
+        mean = np.mean([level.mean for level in levels], axis=0)
+        contested = np.argsort(-mean, kind="stable")[max(0, top // 2 - 1) : 2 * top]
+        variances = np.array([level.variance()[contested].sum() for level in levels])
+        costs = 2 * np.asarray(self.costs, dtype=float)
+        left = (self.growth - 1) * (counts * costs).sum()
+        added = np.zeros(len(levels), dtype=int)
+        while left > 0:
+            now = counts + added
+            best = int((variances / (now * (now + 1)) / costs).argmax())
+            if 2 * (now[best] + 1) > self.most:
+                break
+            added[best] += 1
+            left -= costs[best]
+        return [int(pairs) for pairs in added]
