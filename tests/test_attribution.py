@@ -58,8 +58,8 @@ def test_asking_for_more_than_there_are_gives_all():
     assert len(of([[0.1, 0.2]]).top(10)[0]) == 2
 
 
-def test_a_hit_unpacks_as_index_id_score_share(result):
-    index, name, score, share = result.top(1)[0][0]
+def test_a_hit_begins_with_index_id_score_share(result):
+    index, name, score, share, *_ = result.top(1)[0][0]
     assert name == result.train_ids[index]
     assert score == pytest.approx(100 * share)
 

@@ -171,7 +171,11 @@ class Recipe:
 
     @classmethod
     def preset(cls, name: str) -> Recipe:
-        """A shipped recipe: ``cifar`` and ``celeba`` (the paper's settings), ``quick`` (one level, one scale)."""
+        """A shipped recipe.
+
+        ``cifar`` and ``celeba`` are the paper's settings, with one draw of the noise; ``cifar-stable`` and
+        ``celeba-stable`` the same with as many as the list needs; ``quick`` has one level and one scale.
+        """
         if name not in PRESETS:
             raise PatchtraceError(f"no preset is called {name!r}: use one of {', '.join(PRESETS)}")
         return PRESETS[name]
@@ -378,11 +382,21 @@ PRESETS: Mapping[str, Recipe] = {
         _two_scales((5, 7, 9, 11, 13), (8, 8, 10, 14, 20)),
         note="preset celeba: the paper's settings for 64 x 64; it leaves the pooled sizes open, these are ours",
     ),
+    "cifar-stable": Recipe(
+        _two_scales((5, 7, 9, 21, 21), (8, 8, 10, 20, 20)),
+        draws="auto",
+        note="preset cifar-stable: as cifar, with as many draws of the noise as the list needs to settle",
+    ),
+    "celeba-stable": Recipe(
+        _two_scales((5, 7, 9, 11, 13), (8, 8, 10, 14, 20)),
+        draws="auto",
+        note="preset celeba-stable: as celeba, with as many draws of the noise as the list needs to settle",
+    ),
     "quick": Recipe((Level(100, (Scale(5),)),), note="preset quick: one level, one scale, for a first look"),
 }
 
 #: The picture size a preset was made for.
-PRESET_SIZES: Mapping[str, int] = {"cifar": 32, "celeba": 64, "quick": 32}
+PRESET_SIZES: Mapping[str, int] = {"cifar": 32, "celeba": 64, "cifar-stable": 32, "celeba-stable": 64, "quick": 32}
 
 
 def _rescaled(scale: Scale, side: int, base: int) -> Scale:

@@ -19,6 +19,7 @@ from patchtrace.cli.demo import demo
 from patchtrace.cli.doctor import doctor
 from patchtrace.cli.generate import generate
 from patchtrace.cli.recipe import recipe
+from patchtrace.cli.refine import refine
 from patchtrace.errors import PatchtraceError
 
 FATAL, INTERRUPTED = 1, 130
@@ -71,6 +72,7 @@ def cli() -> None:
       patchtrace demo
       patchtrace attribute query.png --train photos/
       patchtrace attribute generated/ --train photos/ --size 64 -o run/
+      patchtrace refine run/
       patchtrace generate --train photos/ -o painted/
       patchtrace recipe show --preset cifar
       patchtrace doctor
@@ -81,7 +83,7 @@ def cli() -> None:
     """
 
 
-for command in (attribute, generate, recipe, demo, doctor):
+for command in (attribute, refine, generate, recipe, demo, doctor):
     cli.add_command(command)
 
 

@@ -13,13 +13,14 @@ from click.core import ParameterSource
 
 from patchtrace.cli.common import UNREADABLE, print_table, progress_bar, say_skipped, write_run
 from patchtrace.cli.options import (
-    about,
     check_memory,
     check_output,
     collection_options,
-    decoding_options,
     engine_options,
+    opened_from,
     read_collection,
+    read_queries,
+    sampling_options,
 )
 from patchtrace.images import ImageSet
 from patchtrace.methods import DEFAULT_SIZE, NDA, MachineInfluence, Method, PixelSimilarity, RandomScores
@@ -28,7 +29,7 @@ from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
 #: For each method the options that have a meaning for it and not for all.
 ENGINE = ("engine", "threads", "device", "memory")
 METHODS = {
-    "nda": ("preset", "recipe", "draws", "flips", "seed", "parts", *ENGINE),
+    "nda": ("preset", "recipe", "draws", "confidence", "most_draws", "seconds", "flips", "seed", "parts", *ENGINE),
     "machine-influence": ("draws", "seed", *ENGINE),
     "pixel": (),
     "random": ("seed",),
@@ -50,7 +51,7 @@ METHODS = {
     type=click.Choice(["csv", "json", "parquet"]),
     help="Of the ranking in the output directory.  [default: csv]",
 )
-@click.option("--draws", type=click.IntRange(1), help="Noise samples to average; more give a steadier list.")
+@sampling_options
 @click.option("--flips/--no-flips", default=None, help="Also compare with mirrored training images.")
 @click.option("--seed", type=click.IntRange(0), help="Of the noise, or of random scores.")
 @click.option("--parts", is_flag=True, help="Also keep what each level and scale adds.")
@@ -69,6 +70,7 @@ def attribute(context: click.Context, /, **options: Any) -> int:
     Examples:
       patchtrace attribute query.png --train photos/
       patchtrace attribute query.png --train photos/ --preset celeba --draws 8 -o run/
+      patchtrace attribute query.png --train photos/ --seconds 60 -o run/  &&  patchtrace refine run/
       patchtrace attribute generated.npz --train cifar-10-batches-py/ --json
       patchtrace attribute q.png --train shard.parquet --train-key image --format parquet -o run/
 
@@ -88,10 +90,11 @@ def attribute(context: click.Context, /, **options: Any) -> int:
         _explain(method, train, queries)
     with progress_bar("comparing", quiet) as progress:
         result = (
-            method.attribute(queries, progress=progress, parts=options["parts"])
+            method.attribute(queries, progress=progress, remark=progress.remark, parts=options["parts"])
             if isinstance(method, NDA)
             else method.attribute(queries, progress=progress)
         )
+    result = replace(result, facts={**result.facts, "opened": opened_from(options)})
     listed = write_run(result, queries, train, output, options["format"] or "csv") if output else None
     if options["json"]:
         click.echo(json.dumps(result.to_json(options["top"]), indent=1))
@@ -107,6 +110,8 @@ def attribute(context: click.Context, /, **options: Any) -> int:
 
 def _check_usage(context: click.Context, options: dict[str, Any]) -> None:
     """An option that would not be used is an error, not silence."""
+    if options["method"] == "machine-influence" and options["draws"] == "auto":
+        raise click.UsageError("--draws auto has no meaning for --method machine-influence: give a number")
     if options["preset"] and options["recipe"]:
         raise click.UsageError("--preset and --recipe both say what to compare: use one of them")
     if options["format"] and not options["output"]:
@@ -123,14 +128,7 @@ def _read(options: dict[str, Any], quiet: bool) -> tuple[ImageSet, ImageSet]:
     """The collection, and the queries at its size."""
     size = PRESET_SIZES[options["preset"]] if options["preset"] else DEFAULT_SIZE
     train = read_collection(options, size, quiet)
-    with about("the queries"), progress_bar("reading the queries", quiet) as progress:
-        queries = train.open_like(
-            list(options["query"]), key=options["query_key"], progress=progress, **decoding_options(options)
-        )
-    if not quiet:
-        for remark in queries.remarks:
-            click.echo(remark, err=True)
-    return train, queries
+    return train, read_queries(options, train, quiet)
 
 
 def _method(options: dict[str, Any], recipe: Recipe | None, train: ImageSet) -> Method:
@@ -141,12 +139,15 @@ def _method(options: dict[str, Any], recipe: Recipe | None, train: ImageSet) -> 
     if options["method"] == "machine-influence":
         names = ("draws", "seed", *ENGINE)
         return MachineInfluence(**{name: options[name] for name in names if options[name] is not None})
-    if recipe is None:
-        recipe = Recipe.preset(options["preset"]) if options["preset"] else Recipe.for_size(*train.shape[1:])
+    if recipe is None and options["preset"]:
+        recipe = Recipe.preset(options["preset"])
+    elif recipe is None:
+        recipe = replace(Recipe.for_size(*train.shape[1:]), draws="auto")
     changes = {name: options[name] for name in ("draws", "flips", "seed") if options[name] is not None}
     return NDA(
         replace(recipe, **changes),
-        **{name: options[name] for name in ENGINE},
+        top=options["top"],
+        **{name: options[name] for name in ("confidence", "most_draws", "seconds", *ENGINE)},
     )
 
 

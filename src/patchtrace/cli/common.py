@@ -14,7 +14,6 @@ from tqdm import tqdm
 from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet, Skipped
-from patchtrace.progress import Progress
 from patchtrace.recipe import Recipe
 from patchtrace.sheet import contact_sheet, percent
 
@@ -22,19 +21,29 @@ from patchtrace.sheet import contact_sheet, percent
 UNREADABLE = 3
 
 
+class Bar:
+    """What long work calls with (done, total), and, if it has something to say on the way, with a remark."""
+
+    KNOWN = "{desc}: {percentage:3.0f}% |{bar}| {elapsed}, {remaining} left{postfix}"
+    UNKNOWN = "{desc}: {n_fmt} so far, {elapsed}"
+
+    def __init__(self, bar: Any) -> None:
+        self._bar = bar
+
+    def __call__(self, done: int, total: int) -> None:
+        self._bar.total = total or None
+        self._bar.bar_format = self.KNOWN if total else self.UNKNOWN
+        self._bar.update(done - self._bar.n)
+
+    def remark(self, text: str) -> None:
+        self._bar.set_postfix_str(text)
+
+
 @contextmanager
-def progress_bar(label: str, quiet: bool) -> Iterator[Progress]:
+def progress_bar(label: str, quiet: bool) -> Iterator[Bar]:
     """A bar with the time left on stderr; none where stderr is not a terminal."""
-    known = "{desc}: {percentage:3.0f}% |{bar}| {elapsed}, {remaining} left"
-    unknown = "{desc}: {n_fmt} so far, {elapsed}"
-    with tqdm(desc=label, total=1, disable=quiet or None, leave=False, bar_format=known) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.total = total or None
-            bar.bar_format = known if total else unknown
-            bar.update(done - bar.n)
-
-        yield progress
+    with tqdm(desc=label, total=1, disable=quiet or None, leave=False, bar_format=Bar.KNOWN) as bar:
+        yield Bar(bar)
 
 
 def printable(text: str) -> str:
@@ -47,12 +56,20 @@ def printable(text: str) -> str:
 
 
 def print_table(result: Attribution, top: int) -> None:
-    """The top images of each query: rank, share, id."""
-    for query, hits, sources in zip(result.query_ids, result.top(top), result.effective_sources(), strict=True):
-        click.echo(f"{printable(query)}  ({len(result.train_ids)} images, {sources:.1f} effective sources)")
-        click.echo("  rank     share  id")
+    """The top images of each query: rank, share, how sure that is, id."""
+    rows = zip(result.query_ids, result.top(top), result.effective_sources(), strict=True)
+    for query, (name, hits, sources) in enumerate(rows):
+        click.echo(f"{printable(name)}  ({len(result.train_ids)} images, {sources:.1f} effective sources)")
+        known = result.chances is not None
+        listed = result.sampling.get("top")
+        click.echo(f"  rank     share{f'         ±  in top {listed}' if known else ''}  id")
         for rank, hit in enumerate(hits, start=1):
-            click.echo(f"  {rank:4d}  {percent(hit.share):>8}  {printable(hit.id)}")
+            sure = ""
+            if hit.error is not None and hit.chance is not None:
+                sure = f"  {percent(hit.error):>8}  {f'{100 * hit.chance:.0f} %':>{len(f'in top {listed}')}}"
+            click.echo(f"  {rank:4d}  {percent(hit.share):>8}{sure}  {printable(hit.id)}")
+        if known:
+            click.echo(f"  {result.settled(query)}")
 
 
 def write_run(

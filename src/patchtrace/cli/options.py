@@ -20,6 +20,9 @@ from patchtrace.memory import DEFAULT_MEMORY, parse_memory
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: The options that decide, with the paths, which pixels a collection has.
+READING = ("size", "limit", "train_key", "layout", "grey", "fit", "crop", "exif", "follow_symlinks")
+
 
 def parse_size(_: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
     """A side such as 32, or height x width such as 48x64."""
@@ -107,6 +110,60 @@ engine_options = _several(
         click.option("--memory", default=DEFAULT_MEMORY, show_default=True, help="Working memory to stay within."),
     ]
 )
+
+
+class _Draws(click.ParamType[int | str]):
+    name = "N|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        if value == "auto":
+            return "auto"
+        return int(click.IntRange(1).convert(value, param, ctx))
+
+
+#: How many draws of the noise.
+sampling_options = _several(
+    [
+        click.option(
+            "--draws",
+            type=_Draws(),
+            help="Draws of the noise; auto: until the list is settled.  [default: auto; presets have their own]",
+        ),
+        click.option(
+            "--confidence",
+            type=click.FloatRange(0.5, 0.999),
+            default=0.95,
+            show_default=True,
+            help="For auto: how much of the list must stay with any other noise.",
+        ),
+        click.option(
+            "--most-draws",
+            type=click.IntRange(2),
+            default=256,
+            show_default=True,
+            help="For auto: no noise level has more.",
+        ),
+        click.option("--seconds", type=click.FloatRange(0, min_open=True), help="For auto: time for a query."),
+    ]
+)
+
+
+def opened_from(options: dict[str, Any]) -> dict[str, Any]:
+    """Where the images of a run are, and by which options they were read: what `refine` needs to read them again."""
+    where = {name: [str(Path(path).resolve()) for path in options[name]] for name in ("train", "query")}
+    return {**where, **{name: options[name] for name in (*READING, "query_key")}}
+
+
+def read_queries(options: dict[str, Any], train: ImageSet, quiet: bool) -> ImageSet:
+    """The queries that the options name, at the size of the collection."""
+    with about("the queries"), progress_bar("reading the queries", quiet) as progress:
+        queries = train.open_like(
+            list(options["query"]), key=options["query_key"], progress=progress, **decoding_options(options)
+        )
+    if not quiet:
+        for remark in queries.remarks:
+            click.echo(remark, err=True)
+    return queries
 
 
 def decoding_options(options: dict[str, Any]) -> dict[str, Any]:

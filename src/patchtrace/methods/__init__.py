@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from patchtrace.attribution import Attribution
@@ -35,7 +36,7 @@ def attribute(
     size : int or (int, int), optional
         Pictures are brought to this size. Without it, files to 32 x 32, and arrays stay as they are.
     recipe : Recipe, optional
-        What is compared; without it one is chosen for the size.
+        What is compared; without it one is chosen for the size, with draws until the list is settled.
     progress : callable, optional
         Called with (done, total).
 
@@ -49,7 +50,9 @@ def attribute(
     """
     if size is None and not has_own_size(train):
         size = DEFAULT_SIZE
-    return NDA(recipe).fit(ImageSet.open(train, size=size)).attribute(queries, progress=progress)
+    images = ImageSet.open(train, size=size)
+    recipe = recipe or replace(Recipe.for_size(*images.shape[1:]), draws="auto")
+    return NDA(recipe).fit(images).attribute(queries, progress=progress)
 
 
 __all__ = ["DEFAULT_SIZE", "NDA", "MachineInfluence", "Method", "PixelSimilarity", "RandomScores", "attribute"]

@@ -124,7 +124,7 @@ class NDA(Method):
         """
         train, opened = self._opened(queries)
         recipe, given = _with_noise(self.recipe_, train.shape, noise)
-        levels = _levels(recipe, train.shape[1:])
+        levels = levels_of(recipe, train.shape[1:])
         # One divisor for all images, so that shares rank as scores do: the number of query patches. Where scales differ
         # in it, their mean with the weights that they have in the scores.
         patches = sum(step.weight * step.patches for level in levels for step in level.steps) / len(levels)
@@ -210,7 +210,7 @@ class _Level(NamedTuple):
     cost: int
 
 
-def _levels(recipe: Recipe, size: tuple[int, int]) -> list[_Level]:
+def levels_of(recipe: Recipe, size: tuple[int, int]) -> list[_Level]:
     levels = []
     for level in recipe.levels:
         steps = []

@@ -1,0 +1,100 @@
+"""Means over draws, their errors, and where the next draws go."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from patchtrace.sampling import Estimate, Moments, Plan, chance_of_top, estimate
+
+RNG = np.random.default_rng(0)
+
+
+def moments(values, pairs=True):
+    """Of draws (draws, train), in pairs or one by one."""
+    found = Moments.of(values.shape[1])
+    for first in range(0, len(values), 2 if pairs else 1):
+        found.add(values[first : first + (2 if pairs else 1)])
+    return found
+
+
+def draws(count, means, spread=0.2, seed=0):
+    means = np.asarray(means, dtype=float)
+    return means * (1 + spread * np.random.default_rng(seed).standard_normal((count, len(means))))
+
+
+@pytest.mark.parametrize(("count", "pairs"), [(1, True), (2, True), (7, True), (8, True), (5, False)])
+def test_the_mean_is_over_draws(count, pairs):
+    values = draws(count, [1.0, 2.0, 3.0])
+    found = moments(values, pairs)
+    np.testing.assert_allclose(found.mean, values.mean(axis=0))
+    assert found.draws == count
+
+
+def test_the_variance_of_pairs_is_that_of_their_means():
+    values = draws(400, np.ones(200))
+    samples = values.reshape(200, 2, -1).mean(axis=1)
+    found = moments(values)
+    np.testing.assert_allclose(found.squares / 199, samples.var(axis=0, ddof=1))
+    assert found.variance().mean() == pytest.approx(0.2**2 / 2, rel=0.02)
+
+
+def test_single_draws_tell_the_same_error_as_pairs_of_independent_ones():
+    values = draws(300, np.ones(100))
+    singles, pairs = (estimate([moments(values, in_pairs)]).error.mean() for in_pairs in (False, True))
+    assert singles == pytest.approx(0.2 / np.sqrt(300), rel=0.02)
+    assert pairs == pytest.approx(singles, rel=0.05)
+
+
+def test_one_pair_tells_something_and_one_draw_nothing():
+    values = draws(2, np.ones(500))
+    assert estimate([moments(values)]).error.mean() == pytest.approx(0.2 / np.sqrt(2), rel=0.2)
+    unknown = estimate([moments(values), moments(values[:1])])
+    assert np.isnan(unknown.error).all()
+    assert np.isfinite(unknown.mean).all()
+    assert np.isnan(chance_of_top(unknown, 3)).all()
+
+
+def test_errors_of_levels_add_as_squares():
+    one, two = moments(draws(40, np.ones(300), 0.3)), moments(draws(40, np.ones(300), 0.4, seed=1))
+    error = estimate([one, two]).error.mean()
+    assert error == pytest.approx(np.hypot(0.3, 0.4) / 2 / np.sqrt(40), rel=0.05)
+
+
+@pytest.mark.parametrize("count", [4, 8, 30])
+def test_intervals_hold_the_truth_as_often_as_they_say(count):
+    """Normal draws of many images with one relative spread: the easy case. Real ones are in test_stability."""
+    means = np.linspace(0.5, 3, 2000)
+    found = estimate([moments(draws(count, means))])
+    inside = np.abs(found.mean - means) < 1.96 * found.inflated()
+    assert 0.93 <= inside.mean() <= 0.97
+
+
+def test_what_is_far_ahead_is_in_the_top_and_what_is_level_shares_the_chance():
+    error = np.full(6, 0.1)
+    found = Estimate(np.array([9.0, 5.0, 1.0, 1.0, 1.0, -9.0]), error, np.full(6, np.inf))
+    chance = chance_of_top(found, 3)
+    np.testing.assert_allclose(chance[[0, 1, 5]], [1, 1, 0])
+    np.testing.assert_allclose(chance[2:5], 1 / 3, atol=0.05)
+    assert chance.sum() == pytest.approx(3)
+    np.testing.assert_array_equal(chance_of_top(found, 3), chance)
+    np.testing.assert_array_equal(chance_of_top(found, 6), np.ones(6))
+
+
+def test_draws_go_where_the_variance_is_for_its_cost():
+    quiet, loud = moments(draws(4, np.ones(30), 0.01)), moments(draws(4, np.ones(30), 0.5))
+    assert Plan([1, 1], 100).next([quiet, loud], 10)[0] == 0
+    cheap = Plan([1, 50], 100).next([loud, moments(draws(4, np.ones(30), 0.5, seed=1))], 10)
+    assert cheap[0] > 0
+    assert cheap[1] == 0
+
+
+def test_a_level_that_may_have_no_more_ends_it():
+    loud = [moments(draws(8, np.ones(30), 0.5))]
+    assert Plan([1], 8).next(loud, 10) == [0]
+    assert Plan([1], 10).next(loud, 10) == [1]
+
+
+def test_each_round_adds_about_a_third():
+    levels = [moments(draws(60, np.ones(30), 0.5, seed=n)) for n in range(3)]
+    assert sum(Plan([1, 1, 1], 10_000).next(levels, 10)) == pytest.approx(0.3 * 90, abs=1)
