@@ -85,8 +85,7 @@ def test_draws_go_where_the_variance_is_for_its_cost():
     quiet, loud = moments(draws(4, np.ones(30), 0.01)), moments(draws(4, np.ones(30), 0.5))
     assert Plan([1, 1], 100).next([quiet, loud], 10)[0] == 0
     cheap = Plan([1, 50], 100).next([loud, moments(draws(4, np.ones(30), 0.5, seed=1))], 10)
-    assert cheap[0] > 0
-    assert cheap[1] == 0
+    assert cheap[0] > 5 * cheap[1]
 
 
 def test_a_level_that_may_have_no_more_ends_it():

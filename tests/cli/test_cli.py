@@ -418,7 +418,7 @@ def test_a_wrong_settings_file_is_refused(call, tmp_path, text):
     assert "settings.toml" in err
 
 
-@pytest.mark.parametrize("verb", [[], ["attribute"], ["generate"], ["recipe"], ["demo"]], ids=str)
+@pytest.mark.parametrize("verb", [[], ["attribute"], ["refine"], ["generate"], ["recipe"], ["demo"]], ids=str)
 def test_help_has_examples(call, verb):
     code, out, _ = call(*verb, "--help")
     assert code == 0
@@ -528,6 +528,64 @@ def test_influence_is_a_method_of_the_command_line(call, photos, query):
     code, _, err = call(*arguments, "--flips")
     assert code == 2
     assert "machine-influence" in err
+
+
+def test_without_a_preset_draws_are_added_until_the_list_is_settled(call, photos, query):
+    code, out, _ = call("attribute", query, "--train", photos, "--size", 12, "--top", 2)
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[1].split() == ["rank", "share", "±", "in", "top", "2", "id"]
+    assert lines[2].split()[-1] == "2.png"
+    assert "are settled at 95 %" in lines[4]
+
+
+def test_errors_and_chances_are_in_json_and_csv(call, photos, query, tmp_path):
+    arguments = ["attribute", query, "--train", photos, *FAST, "--draws", 6]
+    code, out, _ = call(*arguments, "--json", "-o", tmp_path / "run")
+    assert code == 0
+    first = json.loads(out)["queries"][0]
+    assert first["ranking"][0]["error"] >= 0
+    assert first["ranking"][0]["chance"] == 1
+    assert "settled at 95 %" in first["settled"]
+    with (tmp_path / "run" / "ranking.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert float(rows[0]["error"]) == pytest.approx(first["ranking"][0]["error"])
+    single = json.loads(call("attribute", query, "--train", photos, *FAST, "--json")[1])
+    assert single["queries"][0]["settled"] is None
+    assert single["queries"][0]["ranking"][0]["error"] is None
+
+
+def test_refine_adds_draws_to_a_run(call, photos, query, tmp_path):
+    run = tmp_path / "run"
+    assert call("attribute", query, "--train", photos, *FAST, "--draws", 4, "-o", run, "--format", "json")[0] == 0
+    code, out, err = call("refine", run, "--draws", 10)
+    assert code == 0
+    assert "settled" in out
+    assert "written to" in err
+    assert (run / "ranking.json").exists()
+    call("attribute", query, "--train", photos, *FAST, "--draws", 10, "-o", tmp_path / "at-once")
+    np.testing.assert_allclose(Attribution.load(run).scores, Attribution.load(tmp_path / "at-once").scores, rtol=1e-5)
+    assert call("refine", run, "-o", tmp_path / "more", "--most-draws", 40)[0] == 0
+    assert Attribution.load(tmp_path / "more").settings["recipe"]["draws"] == "auto"
+
+
+def test_refine_refuses_a_run_that_it_cannot_go_on_with(call, photos, query, tmp_path):
+    call("attribute", query, "--train", photos, *FAST, "-o", tmp_path / "single")
+    code, _, err = call("refine", tmp_path / "single")
+    assert code == 1
+    assert "--draws auto" in err
+    call("attribute", query, "--train", photos, *FAST, "--draws", 4, "-o", tmp_path / "run")
+    (photos / "0.png").unlink()
+    code, _, err = call("refine", tmp_path / "run")
+    assert code == 1
+    assert "changed since it was made" in err
+
+
+@pytest.mark.parametrize("draws", ["0", "some", "-1", "1.5"])
+def test_draws_are_a_number_or_auto(call, photos, query, draws):
+    code, _, err = call("attribute", query, "--train", photos, *FAST, "--draws", draws)
+    assert code == 2
+    assert "--draws" in err
 
 
 def test_names_cannot_send_escape_sequences_to_the_terminal(capsys):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from patchtrace import NDA, ImageSet, Level, PatchtraceError, Recipe, Scale, attribute
+from patchtrace import NDA, Attribution, ImageSet, Level, PatchtraceError, Recipe, Scale, attribute
 from patchtrace.engines import get_engine
 from patchtrace.memory import parse_memory
 
@@ -31,7 +31,8 @@ def pictures(count=9, shape=(3, 10, 12), seed=0):
 def run(recipe=TWO_SCALES, train=None, queries=None, engine="auto", memory="1GB", **options):
     train = pictures() if train is None else train
     queries = pictures(2, seed=1) if queries is None else queries
-    return NDA(recipe, engine=engine, memory=memory).fit(train).attribute(queries, **options)
+    rules = {name: options.pop(name) for name in ("top", "confidence", "most_draws", "seconds") if name in options}
+    return NDA(recipe, engine=engine, memory=memory, **rules).fit(train).attribute(queries, **options)
 
 
 def close(a, b):
@@ -201,9 +202,12 @@ def test_without_a_recipe_one_is_chosen_by_size():
     assert method.recipe_ == Recipe.for_size(10, 12)
 
 
-def test_the_one_liner_is_nda_with_the_recipe_for_the_size():
+def test_the_one_liner_is_nda_with_the_recipe_for_the_size_and_draws_until_it_is_settled():
     train = pictures().transpose(0, 2, 3, 1)
-    np.testing.assert_array_equal(attribute(train[:1], train).scores, NDA().fit(train).attribute(train[:1]).scores)
+    recipe = replace(Recipe.for_size(10, 12), draws="auto")
+    result = attribute(train[:1], train)
+    np.testing.assert_array_equal(result.scores, NDA(recipe).fit(train).attribute(train[:1]).scores)
+    assert result.sampling["ended"] == ["settled"]
 
 
 def test_the_one_liner_brings_files_to_32(tmp_path):
@@ -250,3 +254,100 @@ def test_memory_is_read_as_people_write_it(text, count):
             parse_memory(text)
     else:
         assert parse_memory(text) == count
+
+
+# -- draws --------------------------------------------------------------------------------------------------------
+
+
+def test_errors_are_those_of_the_mean_over_pairs():
+    recipe = replace(TWO_SCALES, draws=12)
+    result = run(recipe, top=3)
+    assert result.sampling["draws"] == [[12, 12]] * 2
+    assert result.sampling["ended"] == ["fixed", "fixed"]
+    others = np.stack([run(replace(recipe, seed=seed)).shares for seed in range(1, 41)])
+    spread = others.std(axis=0, ddof=1)
+    assert np.median(result.errors / spread) == pytest.approx(1, rel=0.3)
+    np.testing.assert_allclose(result.chances.sum(axis=1), 3, rtol=1e-5)
+
+
+def test_one_draw_says_nothing_about_its_error():
+    result = run()
+    assert result.errors is None
+    assert result.chances is None
+    assert result.moments is None
+    assert result.settled(0) == ""
+    assert result.top(1)[0][0].error is None
+
+
+def test_auto_goes_on_until_the_list_is_settled():
+    remarks = []
+    result = run(replace(TWO_SCALES, draws="auto"), remark=remarks.append, top=2, confidence=0.9, most_draws=2000)
+    assert result.sampling["ended"] == ["settled", "settled"]
+    for query in range(2):
+        first = result.ranking(query)[:2]
+        assert result.chances[query, first].mean() >= 0.9
+        assert "so the list is settled" in result.settled(query)
+    assert remarks[-1].endswith("of 2 settled")
+    again = run(replace(TWO_SCALES, draws="auto"), top=2, confidence=0.9, most_draws=2000)
+    np.testing.assert_array_equal(again.scores, result.scores)
+
+
+def test_auto_ends_where_its_draws_or_its_time_do():
+    recipe = replace(TWO_SCALES, draws="auto")
+    few = run(recipe, confidence=0.999, top=5, most_draws=4)
+    assert few.sampling["ended"] == ["draws", "draws"]
+    assert np.max(few.sampling["draws"]) <= 4
+    assert "draws that it may have are spent" in few.settled(0)
+    short = run(recipe, confidence=0.999, top=5, most_draws=10**6, seconds=1e-9)
+    assert short.sampling["ended"] == ["time", "time"]
+
+
+def test_a_list_of_all_images_is_settled_at_once():
+    result = run(replace(TWO_SCALES, draws="auto"), top=1000)
+    assert result.sampling["draws"] == [[2, 2]] * 2
+
+
+def test_more_draws_go_on_where_the_first_ended(tmp_path):
+    first = Attribution.load(run(replace(TWO_SCALES, draws=6)).save(tmp_path))
+    at_once = run(replace(TWO_SCALES, draws=14))
+    more = run(replace(TWO_SCALES, draws=14), start=first)
+    close(more.scores, at_once.scores)
+    np.testing.assert_allclose(more.errors, at_once.errors, rtol=1e-4)
+    assert more.sampling == at_once.sampling
+
+
+def test_a_result_that_does_not_fit_is_not_continued():
+    first = run(replace(TWO_SCALES, draws=4))
+    for other in (
+        {"recipe": replace(TWO_SCALES, draws=8, k=3)},
+        {"recipe": replace(TWO_SCALES, draws=8, seed=1)},
+        {"recipe": replace(TWO_SCALES, draws=8), "queries": pictures(2, seed=2)},
+        {"recipe": replace(TWO_SCALES, draws=8), "train": pictures(9, seed=2)},
+    ):
+        with pytest.raises(PatchtraceError, match="cannot be continued"):
+            run(start=first, **other)
+    with pytest.raises(PatchtraceError, match="cannot be continued"):
+        run(replace(TWO_SCALES, draws=8), start=run())
+
+
+def test_noise_from_the_caller_counts_draw_by_draw():
+    eps = {t: np.random.default_rng(t).standard_normal((6, 3, 10, 12)) for t in (100, 300)}
+    result = run(noise=eps)
+    assert result.sampling["draws"] == [[6, 6]] * 2
+    assert result.sampling["samples"] == [[6, 6]] * 2
+    assert (result.errors > 0).any()
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"top": 0}, "top"),
+        ({"confidence": 1.5}, "confidence"),
+        ({"most_draws": 1}, "most_draws"),
+        ({"seconds": 0}, "seconds"),
+    ],
+    ids=str,
+)
+def test_rules_for_stopping_that_cannot_be_are_refused(options, hint):
+    with pytest.raises(PatchtraceError, match=hint):
+        NDA(TWO_SCALES, **options).fit(pictures())

@@ -13,7 +13,6 @@ from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.cli.common import print_table, progress_bar, write_run
 from patchtrace.cli.options import engine_options, read_collection, read_queries, sampling_options
 from patchtrace.errors import PatchtraceError
-from patchtrace.images import ImageSet
 from patchtrace.methods import NDA
 from patchtrace.recipe import Recipe
 
@@ -48,7 +47,6 @@ def refine(run: Path, **options: Any) -> None:
     quiet = options["quiet"]
     train = read_collection(opened, tuple(before.facts["train"]["shape"][1:]), quiet)
     queries = read_queries(opened, train, quiet)
-    _check_same(before, train, queries)
     top = options["top"] or before.sampling["top"]
     recipe = replace(Recipe.from_dict(before.settings["recipe"]), draws=options["draws"] or "auto")
     names = ("confidence", "most_draws", "seconds", "engine", "device", "threads", "memory")
@@ -67,12 +65,3 @@ def refine(run: Path, **options: Any) -> None:
         print_table(result, top)
     if not quiet:
         click.echo(f"written to {output}", err=True)
-
-
-def _check_same(before: Attribution, train: ImageSet, queries: ImageSet) -> None:
-    for images, name in ((train, "train"), (queries, "queries")):
-        if images.fingerprint() != before.facts[name]["fingerprint"]:
-            raise PatchtraceError(
-                f"the {'collection' if name == 'train' else 'queries'} of the run changed since it was made: run "
-                "`patchtrace attribute` again"
-            )

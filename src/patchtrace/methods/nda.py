@@ -140,6 +140,7 @@ class NDA(Method):
             for q in range(len(opened))
         ]
         if start is not None:
+            _check_start(start, recipe, train, opened)
             for q, one in enumerate(sampled):
                 one.go_on(start, q)
         if recipe.draws != "auto":
@@ -191,6 +192,12 @@ class NDA(Method):
             raise PatchtraceError(f"recipe is {self.recipe!r}: use a Recipe, such as Recipe.preset('cifar')")
         if self.recipe is not None:
             self.recipe.check(*train.shape[1:])
+        if self.top < 1 or self.most_draws < 2:
+            raise PatchtraceError(f"top is {self.top} and most_draws {self.most_draws}: use at least 1 and 2")
+        if not 0 < self.confidence < 1:
+            raise PatchtraceError(f"confidence is {self.confidence}: use a number between 0 and 1, such as 0.95")
+        if self.seconds is not None and self.seconds <= 0:
+            raise PatchtraceError(f"seconds is {self.seconds}: use a time above 0, or None")
 
 
 class _Step(NamedTuple):
@@ -208,6 +215,18 @@ class _Level(NamedTuple):
     t: int
     steps: tuple[_Step, ...]
     cost: int
+
+
+def _check_start(start: Attribution, recipe: Recipe, train: ImageSet, queries: ImageSet) -> None:
+    """Draws add up only if everything but their number is the same."""
+    if start.moments is None:
+        raise PatchtraceError("a result with a single draw cannot be continued: run it again with draws='auto'")
+    same = Recipe.from_dict(start.settings["recipe"])
+    if replace(same, draws=1) != replace(recipe, draws=1):
+        raise PatchtraceError("a result of another recipe cannot be continued: use the one in its settings")
+    for images, name in ((train, "train"), (queries, "queries")):
+        if images.fingerprint() != start.facts[name]["fingerprint"]:
+            raise PatchtraceError(f"a result of other images cannot be continued: the {name} changed since it was made")
 
 
 def levels_of(recipe: Recipe, size: tuple[int, int]) -> list[_Level]:
