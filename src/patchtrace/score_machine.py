@@ -17,20 +17,25 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
 
-from patchtrace.engines import BlockResult, Blocks, Comparison, Engine, NoisyQuery, compared, get_engine
+from patchtrace.engines import MOST_IMAGES, BlockResult, Blocks, Comparison, Engine, NoisyQuery, compared, get_engine
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.memory import DEFAULT_MEMORY, parse_memory
 from patchtrace.progress import Counter, Progress
 from patchtrace.schedule import Schedule
 
+Values = NDArray[np.float64]
+
 #: Patch sizes at 32 x 32, each from a timestep on: large where the picture is mostly noise, small where it is not.
 PATCHES = {0: 3, 50: 5, 100: 9, 200: 13, 300: 17, 400: 21, 500: 25, 700: 31}
 #: Images that a pixel of a map names.
 DEPTH = 4
-#: A subset whose images hold less than this of a pixel's weight has lost its digits, and is computed anew.
-LEAST_WEIGHT = 1e-24
+#: For other machines in the same go: images in a block, and the weight below which, beside one image of their block,
+#: the others have lost their digits.
+SMALL_BLOCK = 32
+LEAST_WEIGHT = 1e-30
 
 Indices = Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]
 
@@ -210,12 +215,24 @@ class ScoreMachine:
         return expected.transpose(0, 2, 1).reshape(noisy.shape).astype(np.float32)
 
     def _compared(
-        self, query: NoisyQuery, t: int, progress: Callable[[int], None] | None = None
+        self,
+        query: NoisyQuery,
+        t: int,
+        progress: Callable[[int], None] | None = None,
+        most_images: int = MOST_IMAGES,
     ) -> AbstractContextManager[Blocks]:
         pixels = math.prod(self.train.shape[1:])
         comparison = Comparison(self.patch_at(t), 1, "orthonormal", self.border, k=pixels)  # every patch counts
-        memory = parse_memory(self.memory)
-        return compared(self._engine, query, self.train, comparison, colours=True, memory=memory, progress=progress)
+        return compared(
+            self._engine,
+            query,
+            self.train,
+            comparison,
+            colours=True,
+            most_images=most_images,
+            memory=parse_memory(self.memory),
+            progress=progress,
+        )
 
     @cached_property
     def _engine(self) -> Engine:
@@ -364,22 +381,16 @@ class ScoreMachine:
         opened = self.train.open_like(images)
         rows = self._checked_weights(weights)
         losses = np.zeros((len(rows), len(opened)))
-        for q, level, blocks in self._levels(opened, timesteps, draws, seed, progress):
-            sums = np.zeros((len(rows), *blocks.log_normaliser.shape))
-            colours = np.zeros((*sums.shape, self.train.shape[0]))
-            for places, part, block in _in_place(blocks):
-                assert block.colour is not None
-                sums += np.tensordot(rows[:, places], part[:, :, None] * block.share, (1, 2))
-                colours += np.tensordot(rows[:, places], part[:, :, None, None] * block.colour, (1, 2))
-            for row, (total, colour) in enumerate(zip(sums, colours, strict=True)):
-                if total.min() < LEAST_WEIGHT:
-                    # none of these images is anywhere near, and what they have is lost beside the others
+        small = MOST_IMAGES if weights is None else SMALL_BLOCK
+        for q, level, blocks in self._levels(opened, timesteps, draws, seed, progress, small):
+            for row, expected in enumerate(_expected_by(rows, blocks)):
+                if expected is None:
                     kept = rows[row] > 0
                     alone = self.subset(kept)
                     one = {"timesteps": [level.t], "draws": draws, "seed": seed, "weights": rows[row][None, kept]}
                     losses[row, q] += alone.loss(opened.subset([q]), **one)[0, 0] / level.levels
                 else:
-                    losses[row, q] += level.error(colour / total[:, :, None]).sum()
+                    losses[row, q] += level.error(expected).sum()
         return losses[0] if weights is None else losses
 
     def influence(
@@ -417,6 +428,7 @@ class ScoreMachine:
         draws: int,
         seed: int,
         progress: Progress | None,
+        most_images: int = MOST_IMAGES,
     ) -> Iterator[tuple[int, _Level, Blocks]]:
         """Each image at each timestep, compared with the training set: its number, the level, the answers."""
         last = len(self.schedule)
@@ -437,7 +449,8 @@ class ScoreMachine:
                 factor = (signal / sigma) ** 2 / (len(times) * draws * clean.size)
                 pixels = clean.reshape(len(clean), -1).T.astype(np.float64)
                 level = _Level(t, pixels, factor, len(times), t == times[-1])
-                with self._compared(NoisyQuery.of(clean, eps, signal, sigma), t, count.add) as blocks:
+                query = NoisyQuery.of(clean, eps, signal, sigma)
+                with self._compared(query, t, count.add, most_images) as blocks:
                     yield q, level, blocks
 
     def _checked_weights(self, weights: ArrayLike | None) -> NDArray[np.float64]:
@@ -493,6 +506,32 @@ def _mean_colour(blocks: Blocks) -> NDArray[np.float64]:
         assert block.colour is not None
         mean = mean + part[:, :, None] * block.colour.sum(axis=2, dtype=np.float64)
     return mean
+
+
+def _expected_by(rows: Values, blocks: Blocks) -> Iterator[Values | None]:
+    """For each row of weights (machines, train) what its machine expects: (versions, pixels, channels).
+
+    A machine without the image that fits a pixel best may have a weight there that is too small for a float. So blocks
+    are small, each has its sums beside its own normaliser, and these are joined by their logarithms. What a block has
+    lost even so may be no more than a thousandth of a machine's weight; else the answer is None.
+    """
+    answers = [(places, block) for places, _, block in _in_place(blocks)]
+    normalisers = np.stack([block.log_normaliser for _, block in answers])[:, None]  # (blocks, 1, versions, pixels)
+    together = max(1, 2**22 // normalisers.size)
+    for first in range(0, len(rows), together):
+        some = rows[first : first + together]
+        sums = np.stack([np.tensordot(some[:, at], block.share.astype(np.float64), (1, 2)) for at, block in answers])
+        enough = sums >= LEAST_WEIGHT
+        logs = normalisers + np.log(sums, out=np.full_like(sums, -np.inf), where=enough)
+        total = logsumexp(logs, axis=0)  # (machines, versions, pixels)
+        lost = logsumexp(np.where(enough, -np.inf, normalisers + math.log(LEAST_WEIGHT)), axis=0)
+        weights = np.exp(logs - np.where(np.isfinite(total), total, 0.0)) / np.where(enough, sums, 1.0)
+        mean: Values = np.zeros((*total.shape, 1))
+        for (at, block), weight in zip(answers, weights, strict=True):
+            assert block.colour is not None
+            mean = mean + weight[..., None] * np.tensordot(some[:, at], block.colour.astype(np.float64), (1, 2))
+        for row in range(len(some)):
+            yield None if (lost[row] > total[row] + math.log(1e-3)).any() else mean[row]
 
 
 def _checked_patches(given: int | Mapping[int, int] | None, shape: tuple[int, int, int]) -> dict[int, int]:

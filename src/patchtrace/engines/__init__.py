@@ -9,7 +9,7 @@ from patchtrace.engines import native
 from patchtrace.engines.blocked import BlockedEngine
 from patchtrace.engines.contract import BlockResult, Comparison, Engine, NoisyQuery
 from patchtrace.engines.convolution import ConvolutionEngine
-from patchtrace.engines.fold import Blocks, compared, image_masses
+from patchtrace.engines.fold import MOST_IMAGES, Blocks, compared, image_masses
 from patchtrace.engines.reference import ReferenceEngine
 from patchtrace.engines.torch import TorchEngine
 from patchtrace.errors import PatchtraceError
@@ -88,6 +88,7 @@ def has_gpu() -> bool:
 
 __all__ = [
     "ENGINES",
+    "MOST_IMAGES",
     "BlockResult",
     "Blocks",
     "Comparison",

@@ -50,6 +50,7 @@ def compared(
     *,
     flips: bool = False,
     colours: bool = False,
+    most_images: int = MOST_IMAGES,
     memory: int,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Blocks]:
@@ -57,7 +58,7 @@ def compared(
     patches = comparison.patches(*train.shape[1:])
     pairs = len(query) * comparison.pairs(*train.shape[1:]) * (2 if flips else 1)
     values = len(query) * patches * (1 + train.shape[0] * colours)
-    size = min(block_size(values, train, memory), max(1, engine.pairs_at_once // pairs))
+    size = min(block_size(values, train, memory), max(1, engine.pairs_at_once // pairs), most_images)
     total = np.full((len(query), patches), -np.inf)
     with _Waiting(memory // 4) as waiting:
         for start in range(0, len(train), size):
