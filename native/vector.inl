@@ -115,8 +115,7 @@ inline unsigned lanes_above(F v, F threshold) {
 #endif
 }
 inline void keep(F v, unsigned lanes, float* out) {
-    for (int i = 0; i < W; ++i)
-        if (lanes >> i & 1) *out++ = v[i];
+    for (int i = 0; i < W; out += lanes >> i++ & 1) *out = v[i];
 }
 #endif
 
