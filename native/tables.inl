@@ -91,8 +91,8 @@ template <class T> struct Layout {
         end = places.next;
     }
 
-    // Whether rows of S that are looked up together, one in each slot and so many bytes apart, have places of their own in
-    // the first-level cache: that is 4096 bytes, several times.
+    // Whether rows of S that are looked up together, one in each slot and so many bytes apart, have places of their own
+    // in the first-level cache: that is 4096 bytes, several times.
     bool rows_apart(std::size_t step) const {
         const std::size_t row = at_most(stride * sizeof(T), 4096 / slots);
         for (int e = 1; e < slots; ++e)
@@ -168,9 +168,9 @@ inline void pixel_products(int channels, const T* x, int x_stride, const T* z, i
     }
 }
 
-// S from K: out[l][m] for `columns` columns l and, in whole vectors, `lanes` columns m. Windows that are summed together
-// belong to columns m next to each other, so that some vectors begin before the first column or end after the last: there
-// lies nothing of use.
+// S from K: out[l][m] for `columns` columns l and, in whole vectors, `lanes` columns m. Windows that are summed
+// together belong to columns m next to each other, so that some vectors begin before the first column or end after the
+// last: there lies nothing of use. The loops are kept this plain because setting them up shows.
 template <class T, int COUNT, int TAPS>
 STAGE void across(int any_taps, int pool, int columns, int lanes, const T* products, std::size_t product_stride, T* out,
                   std::size_t out_stride) {
