@@ -33,8 +33,8 @@ template <class T> struct Layout {
     int edge_stride, edge_product_stride;  // as those of S and K
     std::size_t middle_stride;  // of the middle pixels of interior patches, from channel to channel
 
-    std::size_t train, plane, norm_sums, spare, norms, edge_norms, products, ring, logits, edge_products, edge_sums, kept, pointers,
-        middles, inside_middles, edge_middles, end;
+    std::size_t train, plane, norm_sums, spare, norms, edge_norms, products, ring, logits, edge_products, edge_sums,
+        kept, pointers, middles, inside_middles, edge_middles, end;
 
     explicit Layout(const Geometry& g) {
         constexpr int V = WIDTH<T>;
