@@ -68,18 +68,8 @@ template <class T> struct Comparer {
         pixel_products<T, CHANNELS, false>(g.channels, x.row(a) + g.columns.first + begin, x.row_stride,
                                     z.row(b) + g.columns.first, z.row_stride, columns + at.reach, at.product_vectors,
                                     products, at.product_stride);
-        switch (at.shared_across) {
-            case 8:
-                if (g.taps == 9) return across<T, 8, 9>(at, 9, g.pool, columns, products, out);
-                return across<T, 8, 0>(at, g.taps, g.pool, columns, products, out);
-            case 4:
-                if (g.taps == 4) return across<T, 4, 4>(at, 4, g.pool, columns, products, out);
-                if (g.taps == 5) return across<T, 4, 5>(at, 5, g.pool, columns, products, out);
-                if (g.taps == 7) return across<T, 4, 7>(at, 7, g.pool, columns, products, out);
-                return across<T, 4, 0>(at, g.taps, g.pool, columns, products, out);
-            case 2: return across<T, 2, 0>(at, g.taps, g.pool, columns, products, out);
-            default: return across<T, 1, 0>(at, g.taps, g.pool, columns, products, out);
-        }
+        across<T>(at.shared_across, g.taps, g.pool, columns, at.stride, products, at.product_stride, out,
+                  at.column_stride);
     }
 
     // Where the tables of slot a have the one with b = 0: its rows are b, or, where that needs less room, b - a.
@@ -191,17 +181,22 @@ template <class T> struct Comparer {
     template <int CHANNELS> void edge(bool rows, int position, bool all_lines, int new_line, double scale) const {
         constexpr int V = WIDTH<T>;
         const Axis &border = rows ? g.rows : g.columns, &along = rows ? g.columns : g.rows;
-        const int w = g.pool, inner = along.inside + at.reach, vectors = (inner + V - 1) / V, stride = vectors * V;
-        T *table = part(at.edge_table), *norms = part(at.edge_norms), *logits = part(at.logits);
+        const int w = g.pool, inner = along.inside + at.reach, vectors = (inner + V - 1) / V;
+        T *products = part(at.edge_products) + at.lead, *sums = part(at.edge_sums) + at.lead;
+        T *norms = part(at.edge_norms), *logits = part(at.logits);
         if (all_lines)
-            for (int i = 0; i < inner * stride; ++i) table[i] = 0;
+            for (int i = 0; i < inner; ++i)
+                for (int v = 0; v < vectors; ++v) store(products + i * at.edge_product_stride + v * V, Vec<T>{});
         for (int p = all_lines ? position : new_line; p <= (all_lines ? position + at.reach : new_line); p += w) {
             if (p + w <= border.pad || p >= border.pad + border.side) continue;  // outside of the picture
             pixel_products<T, CHANNELS, true>(g.channels, (rows ? x.row(p) : x.column(p)) + along.first,
                                               rows ? x.row_stride : x.column_stride,
                                               (rows ? z.row(p) : z.column(p)) + along.first,
-                                              rows ? z.row_stride : z.column_stride, inner, vectors, table, stride);
+                                              rows ? z.row_stride : z.column_stride, inner, vectors, products,
+                                              at.edge_product_stride);
         }
+        across<T>(at.shared, g.taps, w, along.inside, at.edge_stride, products, at.edge_product_stride, sums,
+                  at.edge_stride);
         for (int m = 0; m < at.edge_lanes; ++m) norms[m] = T(NOTHING);
         for (int m = 0; m < along.inside; ++m)
             norms[m] = T(scale * (rows ? norm_sum(position, along.first + m) : norm_sum(along.first + m, position)));
@@ -216,16 +211,15 @@ template <class T> struct Comparer {
             Vec<T> peaks = all(T(NOTHING));
             int m = 0;
             for (; m < along.inside; m += V) {
-                Vec<T> sum = load(norms + m);
-                for (int d = 0; d <= at.reach; d += w) sum += load(table + std::size_t(l + d) * stride + m + d);
-                store(logits + m, sum);
-                peaks = larger(peaks, sum);
+                const Vec<T> logit = load(sums + std::size_t(l) * at.edge_stride + m) + load(norms + m);
+                store(logits + m, logit);
+                peaks = larger(peaks, logit);
             }
             for (; m % W; m += V) store(logits + m, all(T(NOTHING)));
             const T peak = largest<T>(peaks);
-            const Sums sums = sums_of(logits, m, peak, cut, g.k, part<float>(at.kept));
+            const Sums weights = sums_of(logits, m, peak, cut, g.k, part<float>(at.kept));
             const int row = rows ? position : along.first + l, column = rows ? along.first + l : position;
-            answer_with(row, column, double(peak), sums);
+            answer_with(row, column, double(peak), weights);
             if (answer.colour)
                 colours_of(logits, m, peak, cut, g.channels, beside, at.edge_lanes, colour_at(row, column));
         }

@@ -61,7 +61,7 @@ inline void colours_of(const T* logits, int lanes, T peak, float cut, int channe
 }
 
 // Sums over `lanes` logits: whole vectors, with NOTHING where there is no partner.
-// `kept` has room for all of them, UNROLLED vectors more, and as many numbers.
+// `kept` has room for all of them and UNROLLED vectors more.
 template <class T> STAGE Sums sums_of(const T* logits, int lanes, T peak, float cut, long k, float* kept) {
     if (lanes <= at_most(k, 8 * W)) {  // so few that looking closer costs more
         F total{};
@@ -69,24 +69,17 @@ template <class T> STAGE Sums sums_of(const T* logits, int lanes, T peak, float 
         const float sums = sum(total);
         return {sums, sums};
     }
-    // first which vectors hold anything, then what: without a branch that nobody could predict
-    int* const places = reinterpret_cast<int*>(kept + lanes + UNROLLED * W);
-    std::size_t vectors = 0;
+    int found = 0;
     const auto look = [&](int i) {
-        places[vectors] = i;
-        vectors += any_above(logits + i, peak, cut);
+        const F value = below(logits + i, peak);
+        const unsigned near = lanes_above(value, all(cut));
+        keep(value, near, kept + found);
+        found += __builtin_popcount(near);
     };
     int i = 0;
     for (; i + UNROLLED * W <= lanes; i += UNROLLED * W)
         for (int u = 0; u < UNROLLED; ++u) look(i + u * W);
     for (; i < lanes; i += W) look(i);
-    int found = 0;
-    for (std::size_t v = 0; v < vectors; ++v) {
-        const F value = below(logits + places[v], peak);
-        const unsigned above = lanes_above(value, all(cut));
-        keep(value, above, kept + found);
-        found += __builtin_popcount(above);
-    }
     for (int u = 0; u < UNROLLED; ++u) store(kept + found + u * W, all(FAR));
     int above = 0;
     const float threshold = found > k ? threshold_of(kept, found, k, cut, above) : NOTHING;

@@ -30,10 +30,11 @@ template <class T> struct Layout {
     std::size_t column_stride, slot_stride;  // of the S tables: [slot][query column][b or b - a][stride]
     std::size_t logit_stride;
     int edge_lanes;       // partners of a patch over the border
+    int edge_stride, edge_product_stride;  // as those of S and K
     std::size_t middle_stride;  // of the middle pixels of interior patches, from channel to channel
 
-    std::size_t train, plane, norm_sums, spare, norms, edge_norms, products, ring, logits, edge_table, kept, pointers,
-        middles, inside_middles, edge_middles, end;
+    std::size_t train, plane, norm_sums, spare, norms, edge_norms, products, ring, logits, edge_products, edge_sums,
+        kept, pointers, middles, inside_middles, edge_middles, end;
 
     explicit Layout(const Geometry& g) {
         constexpr int V = WIDTH<T>;
@@ -59,9 +60,15 @@ template <class T> struct Layout {
         const int groups = at_most(steps, int(all_bytes / (g.cache + 1)) + 1);
         group = (steps + groups - 1) / groups * step;
         slot_stride = column_stride * group;
+        const std::size_t below = table_rows < inner_rows ? 0 : std::size_t(g.pool) * stride;
+        for (int tries = 0; tries < 64 && !rows_apart((slot_stride + below) * sizeof(T)); ++tries)
+            slot_stride += 64 / sizeof(T);
         logit_stride = std::size_t(rows.inside + 2 * spread) * lanes + 64 / sizeof(T);
         const int longest = at_least(rows.inside, columns.inside), inner = longest + reach;
         edge_lanes = whole(longest) + W;
+        const int edge_step = shared * g.pool, edge_columns = (longest + edge_step - 1) / edge_step * edge_step;
+        edge_stride = whole(longest + spread);
+        edge_product_stride = lead + whole(at_least(inner, edge_stride + reach)) + V;
         middle_stride = std::size_t(rows.inside) * lanes + W;
 
         Places places;
@@ -74,13 +81,23 @@ template <class T> struct Layout {
         products = places.take(std::size_t(group + reach + spread_across) * product_stride, sizeof(T));
         ring = places.take(slots * slot_stride + std::size_t(2 * ring_margin()), sizeof(T));
         logits = places.take(std::size_t(shared) * logit_stride + edge_lanes, sizeof(T));
-        edge_table = places.take(std::size_t(inner) * whole(inner) + 2 * V, sizeof(T));
-        kept = places.take(std::size_t(rows.inside) * lanes + edge_lanes + UNROLLED * W, sizeof(float) + sizeof(int));
+        edge_products = places.take(std::size_t(edge_columns + reach) * edge_product_stride, sizeof(T));
+        edge_sums = places.take(std::size_t(edge_columns) * edge_stride + lead, sizeof(T));
+        kept = places.take(std::size_t(rows.inside) * lanes + edge_lanes + UNROLLED * W, sizeof(float));
         pointers = places.take(slots, sizeof(T*));
         middles = places.take(g.channels * g.patches(), sizeof(float));
         inside_middles = places.take(g.channels * middle_stride, sizeof(float));
         edge_middles = places.take(std::size_t(g.channels) * edge_lanes, sizeof(float));
         end = places.next;
+    }
+
+    // Whether rows of S that are looked up together, one in each slot and so many bytes apart, have places of their own
+    // in the first-level cache: that is 4096 bytes, several times.
+    bool rows_apart(std::size_t step) const {
+        const std::size_t row = at_most(stride * sizeof(T), 4096 / slots);
+        for (int e = 1; e < slots; ++e)
+            if (e * step % 4096 < row || e * step % 4096 > 4096 - row) return false;
+        return true;
     }
 
     // Around the ring: partners that are not there are looked up in it all the same, and lanes without a column written.
@@ -151,21 +168,41 @@ inline void pixel_products(int channels, const T* x, int x_stride, const T* z, i
     }
 }
 
-// S from K, for a group of query columns: out[l][m]. Windows that are summed together belong to columns m next to each
-// other, so that some vectors begin before the first column or end after the last: there lies nothing of use.
+// S from K: out[l][m] for `columns` columns l and, in whole vectors, `lanes` columns m. Windows that are summed
+// together belong to columns m next to each other, so that some vectors begin before the first column or end after the
+// last: there lies nothing of use. The loops are kept this plain because setting them up shows.
 template <class T, int COUNT, int TAPS>
-STAGE void across(const Layout<T>& at, int any_taps, int pool, int columns, const T* products, T* out) {
-    const int taps = TAPS ? TAPS : any_taps;
-    const std::size_t tap = std::size_t(pool) * (at.product_stride + 1), next = at.column_stride * pool + pool;
-    const int stride = at.stride;
-    for (int block = 0; block < columns; block += COUNT * pool)
-        for (int l = block; l < block + pool; ++l) {
-            const T* from = products + std::size_t(l) * at.product_stride - at.spread_across;
-            T* to = out + l * at.column_stride - at.spread_across;
-            for (int v = 0; v < stride; v += WIDTH<T>) {
+STAGE void across(int any_taps, int pool, int columns, int lanes, const T* products, std::size_t product_stride, T* out,
+                  std::size_t out_stride) {
+    const int taps = TAPS ? TAPS : any_taps, step = COUNT * pool, spread = step - pool;
+    const std::size_t tap = pool * (product_stride + 1), next = pool * (out_stride + 1);
+    for (int start = 0; start < pool; ++start) {
+        const T* from = products + start * product_stride - spread;
+        T* to = out + start * out_stride - spread;
+        for (int block = 0; block < columns; block += step, from += step * product_stride, to += step * out_stride)
+            for (int v = 0; v < lanes; v += WIDTH<T>) {
                 Vec<T> sums[COUNT];
                 windows<T, COUNT>(taps, [=](int e) { return load(from + e * tap + v); }, sums);
                 for (int r = 0; r < COUNT; ++r) store(to + r * next + v, sums[r]);
             }
-        }
+    }
+}
+
+// The same with `count` windows summed together.
+template <class T>
+inline void across(int count, int taps, int pool, int columns, int lanes, const T* products, std::size_t product_stride,
+                   T* out, std::size_t out_stride) {
+    const auto sum = [&](auto work) { work(taps, pool, columns, lanes, products, product_stride, out, out_stride); };
+    switch (count) {
+        case 8: return sum(taps == 9 ? across<T, 8, 9> : across<T, 8, 0>);
+        case 4:
+            switch (taps) {
+                case 4: return sum(across<T, 4, 4>);
+                case 5: return sum(across<T, 4, 5>);
+                case 7: return sum(across<T, 4, 7>);
+                default: return sum(across<T, 4, 0>);
+            }
+        case 2: return sum(across<T, 2, 0>);
+        default: return sum(across<T, 1, 0>);
+    }
 }

@@ -28,22 +28,24 @@ template <class V> inline V larger(V a, V b) { return a > b ? a : b; }
 inline int at_least(int a, int b) { return a > b ? a : b; }
 inline int at_most(long a, int b) { return a < b ? int(a) : b; }
 
+// Halves and halves again, down to one number.
+template <class V, class Join> inline auto joined(V v, Join join) {
+    constexpr int COUNT = sizeof(V) / sizeof(v[0]);
+    if constexpr (COUNT == 2) {
+        return join(v[0], v[1]);
+    } else {
+        typedef decltype(v[0] + v[0]) Half __attribute__((vector_size(sizeof(V) / 2)));
+        Half halves[2];
+        __builtin_memcpy(halves, &v, sizeof v);
+        return joined(join(halves[0], halves[1]), join);
+    }
+}
+
 template <class T> inline T largest(Vec<T> v) {
-    T m = v[0];
-    for (int i = 1; i < WIDTH<T>; ++i) m = v[i] > m ? v[i] : m;
-    return m;
+    return joined(v, [](auto a, auto b) { return a > b ? a : b; });
 }
-
-inline float sum(F v) {
-    float s = 0;
-    for (int i = 0; i < W; ++i) s += v[i];
-    return s;
-}
-
-inline int sum(I v) {
-    int s = 0;
-    for (int i = 0; i < W; ++i) s += v[i];
-    return s;
+template <class V> inline auto sum(V v) {
+    return joined(v, [](auto a, auto b) { return a + b; });
 }
 
 // W logits less the largest one, as float: only the difference needs to fit.
@@ -115,8 +117,7 @@ inline unsigned lanes_above(F v, F threshold) {
 #endif
 }
 inline void keep(F v, unsigned lanes, float* out) {
-    for (int i = 0; i < W; ++i)
-        if (lanes >> i & 1) *out++ = v[i];
+    for (int i = 0; i < W; out += lanes >> i++ & 1) *out = v[i];
 }
 #endif
 
