@@ -87,7 +87,7 @@ class Recipe:
         Pooled windows of side w are summed and divided by w (keeps the noise variance), or by w².
     schedule : str or Schedule
         Noise schedule, by name or as an object.
-    draws : int
+    draws : int or "auto"
         How many noise samples to average.
     flips : bool
         Also compare with mirrored training images, and add each mirror's mass to its image.

@@ -1,0 +1,75 @@
+"""Draws of the noise on real pictures: do errors mean what they say, and does the same answer come twice?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from patchtrace import NDA, ImageSet, Recipe
+
+IMAGES = 60
+RECIPE = Recipe.for_size(16, 16)
+
+
+@pytest.fixture(scope="module")
+def train(cifar2):
+    return ImageSet.open(small(cifar2["train"][:IMAGES]))
+
+
+@pytest.fixture(scope="module")
+def queries(cifar2):
+    return ImageSet.open(small(cifar2["val"][:2]))
+
+
+def small(pictures):
+    return np.stack([np.asarray(Image.fromarray(one).resize((16, 16), Image.Resampling.BOX)) for one in pictures])
+
+
+def run(train, queries, seed, draws, **rules):
+    return NDA(replace(RECIPE, draws=draws, seed=seed), **rules).fit(train).attribute(queries)
+
+
+@pytest.fixture(scope="module")
+def reference(train, queries):
+    """As good as the truth: many draws."""
+    return run(train, queries, 1000, 300)
+
+
+@pytest.mark.parametrize("draws", [4, 8, 16])
+def test_intervals_from_a_few_draws_hold_the_long_run(train, queries, reference, draws):
+    """95 % intervals, for the half of the images with the larger shares: those that a list may show."""
+    inside = []
+    for seed in range(320 // draws):
+        few = run(train, queries, seed, draws, top=5)
+        wide = few.errors.astype(float) ** 2 + reference.errors.astype(float) ** 2
+        near = np.abs(few.shares - reference.shares) < 1.96 * np.sqrt(wide)
+        for query in range(len(queries.ids)):
+            inside.append(near[query, reference.ranking(query)[: IMAGES // 2]])
+    assert 0.92 <= np.mean(inside) <= 0.975
+
+
+def test_a_pair_of_a_noise_and_its_negative_is_better_than_two_noises(train, queries, reference):
+    pairs = np.stack([run(train, queries, seed, 2).shares for seed in range(40)])
+    singles = np.stack([run(train, queries, seed, 1).shares for seed in range(100, 180)]).reshape(40, 2, 2, -1)
+    errors = [((found - reference.shares) ** 2).mean() for found in (pairs, singles.mean(axis=1))]
+    assert errors[0] < 0.9 * errors[1]
+
+
+def test_draws_go_to_the_levels_with_large_patches(train, queries):
+    result = run(train, queries, 0, "auto", top=5, confidence=0.9)
+    for draws in result.sampling["draws"]:
+        assert min(draws[3:]) > max(draws[:3])
+
+
+def test_two_runs_that_say_they_are_settled_agree(train, queries):
+    one, two = (run(train, queries, seed, "auto", top=5, confidence=0.95, most_draws=400) for seed in (0, 1))
+    common = [
+        len({hit.index for hit in a} & {hit.index for hit in b}) / 5
+        for a, b, *ended in zip(one.top(5), two.top(5), one.sampling["ended"], two.sampling["ended"], strict=True)
+        if ended == ["settled", "settled"]
+    ]
+    assert common, "no query was settled in both runs"
+    assert np.mean(common) >= 0.8
