@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 NATIVE := $(wildcard native/*.*)
 
-.PHONY: demo test test-asan test-tsan bench provenance profile clean
+.PHONY: demo test test-asan test-tsan bench provenance stability profile clean
 
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
@@ -53,6 +53,11 @@ bench: $(VENV)/installed
 # Delete benchmarks/results/provenance.json to compute everything again.
 provenance: $(VENV)/installed
 	$(BIN)/python benchmarks/provenance.py
+
+# How much of a list stays with other noise: the tables and the figure of docs/stability.md. Long; goes on where it was stopped.
+stability: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(BIN)/python benchmarks/stability.py
 
 # Where the time of the native engine goes, stage by stage (needs perf).
 profile: $(VENV)/installed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -36,9 +35,9 @@ def demo(output: Path, quiet: bool) -> None:
     cards = postcards()
     with progress_bar("painting", quiet) as progress:
         queries, provenance = painted_from(cards, HANDFULS, seeds=SEEDS, progress=progress)
-    recipe = replace(Recipe.preset("cifar"), draws=2)
     with progress_bar("comparing", quiet) as progress:
-        result = NDA(recipe).fit(cards).attribute(queries, progress=progress)
+        method = NDA(Recipe.preset("cifar-stable"), most_draws=16).fit(cards)
+        result = method.attribute(queries, progress=progress, remark=progress.remark)
     write_run(result, queries, cards, output, provenance=provenance)
     print_table(result, 4)
     _compare(result, provenance)
