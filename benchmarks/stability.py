@@ -193,7 +193,7 @@ def gains(values: list[list[np.ndarray]]) -> list[float]:
 
 
 def coverage(values: list[list[np.ndarray]]) -> dict[str, tuple[float, float]]:
-    """How often 95 % intervals from so many draws at each level hold the mean of all others: first 50 images, and all."""
+    """How often 95 % intervals from so many draws at each level hold the mean of all others: first 50 images, all."""
     found = {}
     rng = np.random.default_rng(0)
     for draws in (2, 4, 8):

@@ -62,12 +62,12 @@ def test_errors_of_levels_add_as_squares():
 
 
 @pytest.mark.parametrize("count", [4, 8, 30])
-def test_intervals_hold_the_truth_as_often_as_they_say(count):
-    """Normal draws of images that differ in how much they spread. Real ones are in test_stability."""
-    means = np.linspace(0.5, 3, 4000)
-    found = estimate([moments(draws(count, means, 0.2 * np.exp(0.5 * RNG.standard_normal(4000))))])
-    inside = np.abs(found.mean - means) < 1.96 * found.inflated()
-    assert 0.93 <= inside.mean() <= 0.97
+def test_intervals_hold_the_truth_and_are_not_much_wider_than_they_must_be(count):
+    """Normal draws are the easy case: intervals that are right for real ones (test_stability) hold a little more."""
+    means, spread = np.linspace(0.5, 3, 4000), 0.2 * np.exp(0.5 * RNG.standard_normal(4000))
+    found = estimate([moments(draws(count, means, spread))])
+    assert (np.abs(found.mean - means) < 1.96 * found.inflated()).mean() >= 0.94
+    assert 1 <= np.median(found.inflated() / (means * spread / np.sqrt(count))) < 1.6
 
 
 def test_what_is_far_ahead_is_in_the_top_and_what_is_level_shares_the_chance():

@@ -18,6 +18,7 @@ from patchtrace.sheet import percent
 #: The cards that each query is painted from, and the noise it begins with.
 HANDFULS = [(400, 13, 484, 481), (397, 398, 405, 294), (432, 225, 485, 368), (201, 0, 301, 22)]
 SEEDS = [23, 13, 22, 11]
+SHOWN = 6
 #: A card counts as a source of a query if it has at least this part of it.
 SOURCE = 0.05
 
@@ -36,10 +37,10 @@ def demo(output: Path, quiet: bool) -> None:
     with progress_bar("painting", quiet) as progress:
         queries, provenance = painted_from(cards, HANDFULS, seeds=SEEDS, progress=progress)
     with progress_bar("comparing", quiet) as progress:
-        method = NDA(Recipe.preset("cifar-stable"), most_draws=16).fit(cards)
+        method = NDA(Recipe.preset("cifar-stable"), top=SHOWN, most_draws=16).fit(cards)
         result = method.attribute(queries, progress=progress, remark=progress.remark)
     write_run(result, queries, cards, output, provenance=provenance)
-    print_table(result, 4)
+    print_table(result, SHOWN)
     _compare(result, provenance)
     click.echo(f"\nThe result is in {output}/ ; look at {output / 'sheet.png'}")
 
