@@ -326,8 +326,23 @@ def test_a_result_that_does_not_fit_is_not_continued():
     ):
         with pytest.raises(PatchtraceError, match="cannot be continued"):
             run(start=first, **other)
-    with pytest.raises(PatchtraceError, match="cannot be continued"):
-        run(replace(TWO_SCALES, draws=8), start=run())
+    eps = {t: np.random.default_rng(t).standard_normal((4, 3, 10, 12)) for t in (100, 300)}
+    for start in (run(), run(noise=eps)):
+        with pytest.raises(PatchtraceError, match="cannot be continued"):
+            run(replace(TWO_SCALES, draws=8), start=start)
+    with pytest.raises(PatchtraceError, match="without parts"):
+        run(replace(TWO_SCALES, draws=8), start=first, parts=True)
+
+
+def test_auto_goes_on_from_a_result_as_if_it_had_never_ended():
+    rules = {"top": 3, "confidence": 0.97}
+    short = run(replace(TWO_SCALES, draws="auto"), most_draws=8, **rules)
+    assert "draws" in short.sampling["ended"]
+    longer = run(replace(TWO_SCALES, draws="auto"), most_draws=4000, start=short, **rules)
+    assert np.sum(longer.sampling["draws"]) > np.sum(short.sampling["draws"])
+    assert longer.sampling["ended"] == ["settled", "settled"]
+    again = run(replace(TWO_SCALES, draws="auto"), most_draws=4000, start=longer, **rules)
+    np.testing.assert_array_equal(again.scores, longer.scores)  # nothing is left to do
 
 
 def test_noise_from_the_caller_counts_draw_by_draw():

@@ -140,6 +140,10 @@ class NDA(Method):
             for q in range(len(opened))
         ]
         if start is not None:
+            if parts or noise is not None:
+                raise PatchtraceError(
+                    "a result is continued with noise from its seed and without parts: leave them out"
+                )
             _check_start(start, recipe, train, opened)
             for q, one in enumerate(sampled):
                 one.go_on(start, q)
@@ -219,8 +223,10 @@ class _Level(NamedTuple):
 
 def _check_start(start: Attribution, recipe: Recipe, train: ImageSet, queries: ImageSet) -> None:
     """Draws add up only if everything but their number is the same."""
-    if start.moments is None:
-        raise PatchtraceError("a result with a single draw cannot be continued: run it again with draws='auto'")
+    if start.moments is None or start.settings["noise"] != "from the seed":
+        raise PatchtraceError(
+            "a result with a single draw, or with noise that was given, cannot be continued: run it with draws='auto'"
+        )
     same = Recipe.from_dict(start.settings["recipe"])
     if replace(same, draws=1) != replace(recipe, draws=1):
         raise PatchtraceError("a result of another recipe cannot be continued: use the one in its settings")
@@ -287,22 +293,21 @@ class _Sampled:
         begin = time.monotonic()
         plan = Plan([level.cost for level in self.levels], self.method.most_draws)
         added = self.missing(2)
-        while any(added):
+        self.ended = ""
+        while not self.ended:
             self.count.total += self.work_of(added)
             self._add(added)
-            found = self.chances()
-            best = np.sort(found)[::-1][: self.method.top]
+            best = np.sort(self.chances())[::-1][: self.method.top]
             if self.remark:
                 settled = int((best >= self.method.confidence).sum())
                 self.remark(f"{settled} of {len(best)} settled")
+            added = [2 * pairs for pairs in plan.next(self.moments, self.method.top)]
             if best.mean() >= self.method.confidence:
                 self.ended = "settled"
-                return
-            if self.method.seconds is not None and time.monotonic() - begin > self.method.seconds:
+            elif not any(added):
+                self.ended = "draws"
+            elif self.method.seconds is not None and time.monotonic() - begin > self.method.seconds:
                 self.ended = "time"
-                return
-            added = [2 * pairs for pairs in plan.next(self.moments, self.method.top)]
-        self.ended = "draws"
 
     def _add(self, draws: list[int]) -> None:
         number = 0
