@@ -2,6 +2,7 @@
 
     make stability                                     # N = 1000 and 5000, hours; goes on where it was stopped
     .venv/bin/python benchmarks/stability.py 1000      # one of them
+    .venv/bin/python benchmarks/stability.py rotations # what draws turned into each other have in common
 
 Draws of the noise are made once, for each level, query and collection, and kept in results/stability/ (not part of the
 project). Everything else is computed from them: plain sampling, antithetic pairs, draws where the variance is. Writes
@@ -158,6 +159,7 @@ def measured(images: int) -> dict[str, Any]:
         "rows": rows,
         "variance": where(values),
         "gains": gains(values),
+        "needed": needed(values),
         "coverage": coverage(values),
     }
 
@@ -190,6 +192,45 @@ def gains(values: list[list[np.ndarray]]) -> list[float]:
             each.append((off**2).mean() / (off**2 + off * off[:, ::-1]).mean())
         found.append(float(np.mean(each)))
     return found
+
+
+def needed(values: list[list[np.ndarray]]) -> list[float]:
+    """For each level the part of the images that together hold 98 % of the weight, in the mean over draws."""
+    found = []
+    for number in range(len(values[0])):
+        each = []
+        for of_query in values:
+            weights = np.sort(of_query[number].mean(axis=(0, 1, 2), dtype=float))[::-1]
+            each.append((np.searchsorted(weights.cumsum() / weights.sum(), 0.98) + 1) / len(weights))
+        found.append(float(np.mean(each)))
+    return found
+
+
+def rotations() -> None:
+    """Correlation of scores under e with those under cos(a) e + sin(a) f: 300 images, 3 queries, 40 noises."""
+    with np.load(PICTURES) as archive:
+        train, queries = ImageSet.open(archive["train"][:300]), ImageSet.open(archive["val"][:3])
+    engine = get_engine("native")
+    for level in levels_of(RECIPE, train.shape[1:])[3:]:
+        e, f = np.random.default_rng(level.t).standard_normal((2, 40, *train.shape))
+        scores = {}
+        for angle in (0, 30, 45, 60, 72, 90, 120, 135, 180):
+            noise = (np.cos(np.deg2rad(angle)) * e + np.sin(np.deg2rad(angle)) * f).astype(np.float32)
+            scores[angle] = [
+                sum(
+                    step.weight * image_masses(engine, noisy, train, step.comparison, flips=False, memory=10**9)
+                    for step in level.steps
+                )
+                for q in range(3)
+                for noisy in [NoisyQuery.of(queries.block(q, q + 1)[0], noise, *RECIPE.noise_at(level.t))]
+            ]
+        for angle, turned in scores.items():
+            each = []
+            for first, second in zip(scores[0], turned, strict=True):
+                top = np.argsort(-first.mean(axis=0))[:20]
+                a, b = (one[:, top] - one[:, top].mean(axis=0) for one in (first, second))
+                each.append((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
+            print(f"t {level.t}, {angle} degrees: {', '.join(f'{x:.2f}' for x in each)}")
 
 
 def coverage(values: list[list[np.ndarray]]) -> dict[str, tuple[float, float]]:
@@ -239,6 +280,7 @@ def print_tables(results: dict[str, Any]) -> None:
         print("| part of the variance | " + " | ".join(f"{x:.3f}" for x in part["variance"]) + " |")
         print("| part of the time | " + " | ".join(f"{x:.2f}" for x in costs / costs.sum()) + " |")
         print("| a draw in a pair is worth | " + " | ".join(f"{x:.2f}" for x in part["gains"]) + " |")
+        print("| images that hold 98 % of the weight | " + " | ".join(f"{x:.2f}" for x in part["needed"]) + " |")
         print("\n| draws at each level | first 50 images | all images |\n|---|---|---|")
         for draws, (first, everywhere) in part["coverage"].items():
             print(f"| {draws} | {first:.3f} | {everywhere:.3f} |")
@@ -268,6 +310,9 @@ def plot(results: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    if sys.argv[1:] == ["rotations"]:
+        rotations()
+        return
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for images in sys.argv[1:] or ["1000", "5000"]:
         results[images] = measured(int(images))
