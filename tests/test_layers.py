@@ -17,7 +17,7 @@ PACKAGE = Path(patchtrace.__file__).parent
 LAYERS = [
     ["errors", "_native"],
     ["schedule", "files", "memory", "progress"],
-    ["recipe", "images", "sampling"],
+    ["recipe", "images", "sampling", "provenance"],
     ["attribution"],
     ["engines"],
     ["score_machine"],

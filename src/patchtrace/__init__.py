@@ -14,9 +14,10 @@ from patchtrace.attribution import Attribution, Hit
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding, ImageSet
 from patchtrace.methods import NDA, MachineInfluence, PixelSimilarity, RandomScores, attribute
+from patchtrace.provenance import Provenance, Samples
 from patchtrace.recipe import Level, Recipe, Scale
 from patchtrace.schedule import Schedule
-from patchtrace.score_machine import Provenance, Samples, ScoreMachine
+from patchtrace.score_machine import ScoreMachine
 
 __version__ = version("patchtrace")
 

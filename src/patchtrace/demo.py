@@ -12,7 +12,8 @@ from PIL import Image, ImageDraw
 
 from patchtrace.images import ImageSet
 from patchtrace.progress import Progress
-from patchtrace.score_machine import Provenance, ScoreMachine
+from patchtrace.provenance import Provenance
+from patchtrace.score_machine import ScoreMachine
 
 _DRAWN = 4  # cards are drawn this many times larger and then shrunk, so that edges are smooth
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -24,68 +23,19 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.memory import DEFAULT_MEMORY, parse_memory
 from patchtrace.progress import Counter, Progress
+from patchtrace.provenance import Provenance, Samples
 from patchtrace.schedule import Schedule
 
 Values = NDArray[np.float64]
 
 #: Patch sizes at 32 x 32, each from a timestep on: large where the picture is mostly noise, small where it is not.
 PATCHES = {0: 3, 50: 5, 100: 9, 200: 13, 300: 17, 400: 21, 500: 25, 700: 31}
-#: Images that a pixel of a map names.
-DEPTH = 4
 #: For other machines in the same go: images in a block, and the weight below which, beside one image of their block,
 #: the others have lost their digits.
 SMALL_BLOCK = 32
 LEAST_WEIGHT = 1e-30
 
 Indices = Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """Which training images the pixels of pictures came from, or resemble.
-
-    Parameters
-    ----------
-    shares : float32 (pictures, train)
-        The part of each training image in a picture, mean over its pixels. A row sums to 1.
-    sources : int32 (pictures, height, width, depth)
-        For each pixel the training images with the most weight, the first of them the most.
-    weights : float32 (pictures, height, width, depth)
-        Their weights. All images of a pixel together have 1. Of fewer images than that, the rest has 0.
-    """
-
-    shares: NDArray[np.float32]
-    sources: NDArray[np.int32]
-    weights: NDArray[np.float32]
-
-    @classmethod
-    def joined(cls, parts: Sequence[Provenance]) -> Provenance:
-        """Of several pictures, one after the other."""
-        return cls(
-            np.concatenate([part.shares for part in parts]),
-            np.concatenate([part.sources for part in parts]),
-            np.concatenate([part.weights for part in parts]),
-        )
-
-    def within(self, count: int, indices: Sequence[int]) -> Provenance:
-        """The same, told of a larger set of ``count`` images, in which those known here are at ``indices``."""
-        places = np.asarray(indices, dtype=np.int32)
-        shares = np.zeros((len(self.shares), count), dtype=np.float32)
-        shares[:, places] = self.shares
-        return Provenance(shares, places[self.sources], self.weights)
-
-
-@dataclass(frozen=True)
-class Samples:
-    """What the machine painted: ``images``, float32 (samples, channels, height, width) in [-1, 1], and their origin."""
-
-    images: NDArray[np.float32]
-    provenance: Provenance
-
-    @property
-    def shares(self) -> NDArray[np.float32]:
-        """The part of each training image in each sample: (samples, train)."""
-        return self.provenance.shares
 
 
 class ScoreMachine:
@@ -314,7 +264,7 @@ class ScoreMachine:
             x = np.asarray(next_signal * expected + kept * eps, dtype=np.float32)
             if fresh > 0:
                 x += np.float32(fresh) * noise()
-        return Samples(x, _provenance(origin, height, width))
+        return Samples(x, Provenance.of(origin, height, width))
 
     # -- pictures that are there already --------------------------------------------------------------------
 
@@ -341,7 +291,7 @@ class ScoreMachine:
             for places, part, block in _in_place(blocks):
                 origin[0, :, places] += np.einsum("vl,vln->ln", part / (level.levels * draws), block.share)
             if level.last:
-                traced.append(_provenance(origin, height, width))
+                traced.append(Provenance.of(origin, height, width))
                 origin[:] = 0
         return Provenance.joined(traced)
 
@@ -475,19 +425,6 @@ class _Level(NamedTuple):
 
     def error(self, expected: NDArray[np.float64]) -> NDArray[np.float64]:
         return self.factor * (self.clean - expected) ** 2
-
-
-def _provenance(origin: NDArray[np.float32], height: int, width: int) -> Provenance:
-    """Out of all weights (pictures, pixels, train)."""
-    best = np.argsort(-origin, axis=2, kind="stable")[:, :, :DEPTH]
-    weights = np.take_along_axis(origin, best, axis=2)
-    missing = ((0, 0), (0, 0), (0, DEPTH - best.shape[2]))  # of fewer images than that, the rest has weight 0
-    shape = len(origin), height, width, DEPTH
-    return Provenance(
-        origin.mean(axis=1),
-        np.pad(best.astype(np.int32), missing).reshape(shape),
-        np.pad(weights, missing).reshape(shape),
-    )
 
 
 def _in_place(blocks: Blocks) -> Iterator[tuple[slice, NDArray[np.float64], BlockResult]]:

@@ -8,7 +8,7 @@ from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from patchtrace.attribution import Attribution, Hit
 from patchtrace.images import ImageSet
-from patchtrace.score_machine import Provenance
+from patchtrace.provenance import Provenance
 
 TILE, GAP, MARGIN, CAPTION, HEADER = 112, 14, 24, 48, 34
 INK, FAINT, ACCENT, FRAME, PAPER = "#1b1f24", "#6a737d", "#0b6fa4", "#d0d7de", "#f6f8fa"

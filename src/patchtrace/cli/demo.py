@@ -11,8 +11,8 @@ from patchtrace.attribution import Attribution
 from patchtrace.cli.common import print_table, progress_bar, write_run
 from patchtrace.demo import painted_from, postcards
 from patchtrace.methods import NDA
+from patchtrace.provenance import Provenance
 from patchtrace.recipe import Recipe
-from patchtrace.score_machine import Provenance
 from patchtrace.sheet import percent
 
 #: The cards that each query is painted from, and the noise it begins with.
