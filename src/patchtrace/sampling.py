@@ -18,7 +18,7 @@ from scipy.stats import t as student
 Values = NDArray[np.float64]
 
 #: How much the spread of all images counts in that of each, in samples.
-PRIOR = 4.0
+PRIOR = 2.0
 #: Images that may belong to the top are drawn this often to see how often they do.
 TRIALS = 2000
 
@@ -71,8 +71,9 @@ class Moments:
     def variance(self) -> Values:
         """Of one pair, for each image: what was seen of its own, and what all images have in common.
 
-        The latter is a spread in proportion to the mean: from few samples of one image alone the variance would often
-        come out far too small.
+        From few samples of one image alone the variance would often come out far too small. What they have in common is
+        a variance that grows with the mean, or with its square: the larger of the two, because draws in which an image
+        suddenly counts are rare, and few samples have not seen them.
         """
         degrees = max(self.samples - 1, 1)
         own = self.squares / degrees if self.samples > 1 else self.inner
@@ -80,7 +81,8 @@ class Moments:
         if mass <= 0:
             return own
         relative = np.divide(own, self.mean, out=np.zeros_like(own), where=self.mean > 0).sum() / mass
-        return np.asarray((PRIOR * relative * self.mean**2 + degrees * own) / (PRIOR + degrees))
+        common = np.maximum(relative * self.mean**2, own.sum() / mass * self.mean)
+        return np.asarray((PRIOR * common + degrees * own) / (PRIOR + degrees))
 
     def freedom(self) -> float:
         """Degrees of freedom of that variance."""
