@@ -61,13 +61,13 @@ def test_errors_of_levels_add_as_squares():
     assert error == pytest.approx(np.hypot(0.3, 0.4) / 2 / np.sqrt(40), rel=0.05)
 
 
-@pytest.mark.parametrize("count", [4, 8, 30])
-def test_intervals_hold_the_truth_and_are_not_much_wider_than_they_must_be(count):
+@pytest.mark.parametrize(("count", "most"), [(4, 2.7), (8, 1.9), (30, 1.3)])
+def test_intervals_hold_the_truth_and_are_not_much_wider_than_they_must_be(count, most):
     """Normal draws are the easy case: intervals that are right for real ones (test_stability) hold a little more."""
     means, spread = np.linspace(0.5, 3, 4000), 0.2 * np.exp(0.5 * RNG.standard_normal(4000))
     found = estimate([moments(draws(count, means, spread))])
     assert (np.abs(found.mean - means) < 1.96 * found.inflated()).mean() >= 0.94
-    assert 1 <= np.median(found.inflated() / (means * spread / np.sqrt(count))) < 1.8
+    assert 1 <= np.median(found.inflated() / (means * spread / np.sqrt(count))) < most
 
 
 def test_what_is_far_ahead_is_in_the_top_and_what_is_level_shares_the_chance():
