@@ -296,6 +296,10 @@ def plot(results: dict[str, Any]) -> None:
             axis.plot([r["seconds"] for r in rows], [r["top 10"] for r in rows], "o-", color=colour, label=kind)
         axis.set(xscale="log", ylim=(0, 1), title=f"{images} images", xlabel="seconds for a query",
                  ylabel="of the top 10, in both of two runs")  # fmt: skip
+        ticks = [1, 2, 5, 10, 20, 50, 100, 200, 500]
+        axis.set_xticks(ticks, [str(tick) for tick in ticks])
+        axis.set_xticks([], minor=True)
+        axis.set_xlim(0.8 * part["rows"][0]["seconds"], 1.3 * max(row["seconds"] for row in part["rows"]))
         axis.grid(alpha=0.3)
         axis.legend()
     part = next(iter(results.values()))
