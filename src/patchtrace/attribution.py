@@ -31,7 +31,7 @@ ARRAYS = ("scores", "shares", "parts", "errors", "chances", "moments")
 #: Why a query has no more draws.
 ENDED = {
     "fixed": "the number of draws was given",
-    "settled": "so the list is settled",
+    "settled": "the list as a whole is settled",
     "draws": "not settled: the draws that it may have are spent",
     "time": "not settled: the time that it may take is spent",
 }

@@ -569,6 +569,14 @@ def test_refine_adds_draws_to_a_run(call, photos, query, tmp_path):
     assert Attribution.load(tmp_path / "more").settings["recipe"]["draws"] == "auto"
 
 
+def test_refine_lists_what_could_not_be_read(call, photos, query, tmp_path):
+    (photos / "broken.png").write_bytes(b"no picture")
+    assert call("attribute", query, "--train", photos, *FAST, "--draws", 4, "-o", tmp_path / "run")[0] == 3
+    code, _, err = call("refine", tmp_path / "run", "--draws", 6)
+    assert code == 3
+    assert "skipped.csv" in err
+
+
 def test_refine_refuses_a_run_that_it_cannot_go_on_with(call, photos, query, tmp_path):
     call("attribute", query, "--train", photos, *FAST, "-o", tmp_path / "single")
     code, _, err = call("refine", tmp_path / "single")

@@ -286,7 +286,7 @@ def test_auto_goes_on_until_the_list_is_settled():
     for query in range(2):
         first = result.ranking(query)[:2]
         assert result.chances[query, first].mean() >= 0.9
-        assert "so the list is settled" in result.settled(query)
+        assert "the list as a whole is settled" in result.settled(query)
     assert remarks[-1].endswith("of 2 settled")
     again = run(replace(TWO_SCALES, draws="auto"), top=2, confidence=0.9, most_draws=2000)
     np.testing.assert_array_equal(again.scores, result.scores)

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import click
 
 from patchtrace.attribution import Attribution, TableFormat
-from patchtrace.cli.common import print_table, progress_bar, write_run
+from patchtrace.cli.common import UNREADABLE, print_table, progress_bar, say_skipped, write_run
 from patchtrace.cli.options import engine_options, read_collection, read_queries, sampling_options
 from patchtrace.errors import PatchtraceError
 from patchtrace.methods import NDA
@@ -25,7 +25,7 @@ from patchtrace.recipe import Recipe
 @engine_options
 @click.option("--json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
-def refine(run: Path, **options: Any) -> None:
+def refine(run: Path, **options: Any) -> int:
     """Add draws of the noise to a saved RUN, until its list is settled.
 
     The images are read again from where they were, and must not have changed. The draws that the run has count; the
@@ -56,7 +56,7 @@ def refine(run: Path, **options: Any) -> None:
     result = replace(result, facts={**result.facts, "opened": opened})
     output = options["output"] or run
     kinds: tuple[TableFormat, ...] = get_args(TableFormat)
-    write_run(
+    listed = write_run(
         result, queries, train, output, next((kind for kind in kinds if (run / f"ranking.{kind}").exists()), "csv")
     )
     if options["json"]:
@@ -65,3 +65,7 @@ def refine(run: Path, **options: Any) -> None:
         print_table(result, top)
     if not quiet:
         click.echo(f"written to {output}", err=True)
+    if result.skipped:
+        say_skipped(result.skipped, listed)
+        return UNREADABLE
+    return 0
