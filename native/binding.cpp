@@ -22,7 +22,8 @@ using Flags = nb::ndarray<const bool, nb::ndim<1>, nb::c_contig, nb::device::cpu
 using Doubles = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 using Colours = nb::ndarray<float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
-
+using Positions = nb::ndarray<const int, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Signs = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 void require(bool fits, const char* what) {
     if (!fits) throw nb::value_error(what);
@@ -48,6 +49,16 @@ void check(const Axis& axis, int taps, int pool) {
             "interior positions do not fit the positions");
 }
 
+// Positions of the noise: interior ones for interior ones, the same for those over the border.
+void check(const Positions& places, const Axis& axis) {
+    require(places.shape(0) == static_cast<std::size_t>(axis.positions), "one place for each position");
+    for (int i = 0; i < axis.positions; ++i) {
+        const int place = places.data()[i];
+        require(axis.is_edge(i) ? place == i : place >= 0 && place < axis.positions && !axis.is_edge(place),
+                "noise from a place that hangs over the border in another way");
+    }
+}
+
 nb::tuple colour(Pixels block, bool moved, int threads) {
     require(block.size() > 0 && threads > 0, "an empty block");
     Geometry geometry{};
@@ -67,11 +78,13 @@ nb::tuple colour(Pixels block, bool moved, int threads) {
 void compare_blocks(Pixels versions, Numbers signal, Numbers variance, Flags wide, Pixels block, Numbers train_colour,
                     Doubles query_colour, nb::tuple rows, nb::tuple columns, int taps, int pool, int middle, double divisor,
                     long k, const std::string& instructions, int threads, Doubles log_normaliser, Floats share,
-                    std::optional<Colours> colour) {
+                    std::optional<Colours> colour, std::optional<Pixels> noise, std::optional<Pixels> turned,
+                    std::optional<Positions> noise_rows, std::optional<Positions> noise_columns,
+                    std::optional<Signs> signs, std::optional<Flags> turned_rows) {
     const std::size_t count = versions.shape(0);
     Geometry geometry{static_cast<int>(versions.shape(1)), axis_of(rows, versions.shape(2)),
                       axis_of(columns, versions.shape(3)), taps, pool, middle, divisor, k,
-                      table_bytes()};
+                      table_bytes(), noise.has_value()};
     require(count > 0 && block.size() > 0 && geometry.channels > 0, "nothing to compare");
     for (int axis = 1; axis < 4; ++axis) require(block.shape(axis) == versions.shape(axis), "pictures differ in size");
     require(taps > 0 && pool > 0 && divisor > 0 && k > 0 && threads > 0, "sizes must be above 0");
@@ -92,12 +105,27 @@ void compare_blocks(Pixels versions, Numbers signal, Numbers variance, Flags wid
                     colour->shape(2) == block.shape(0) && colour->shape(3) == versions.shape(1),
                 "the room for the colours has another shape");
     }
+    Patchwork patchwork{};
+    if (noise) {
+        require(turned && noise_rows && noise_columns && signs && turned_rows, "a part of the patchwork is missing");
+        for (int axis = 0; axis < 4; ++axis)
+            require(noise->shape(axis) == versions.shape(axis) && turned->shape(axis) == versions.shape(axis),
+                    "the noise has another size");
+        check(*noise_rows, geometry.rows);
+        check(*noise_columns, geometry.columns);
+        require(signs->shape(0) == noise_rows->shape(0) && signs->shape(1) == noise_columns->shape(0) &&
+                    turned_rows->shape(0) == noise_rows->shape(0),
+                "one sign for each patch");
+        patchwork = {noise_rows->data(), noise_columns->data(), signs->data(), turned_rows->data()};
+    }
     const Kernel& kernel = kernel_named(instructions);
     std::vector<Query> queries;
     for (std::size_t v = 0; v < count; ++v) {
         const double s = signal.data()[v], variance_ = variance.data()[v];
         queries.push_back({versions.data() + v * geometry.pixels(), query_colour.data() + v * versions.shape(1),
-                           s / variance_, -s * s / (2 * variance_), wide.data()[v]});
+                           s / variance_, -s * s / (2 * variance_), wide.data()[v],
+                           noise ? noise->data() + v * geometry.pixels() : nullptr,
+                           turned ? turned->data() + v * geometry.pixels() : nullptr, patchwork});
     }
     bool done;
     {
@@ -125,5 +153,7 @@ NB_MODULE(_native, module) {
     module.def("colour", &colour, "block"_a, "moved"_a, "threads"_a);
     module.def("compare", &compare_blocks, "versions"_a, "signal"_a, "variance"_a, "wide"_a, "block"_a,
                "train_colour"_a, "query_colour"_a, "rows"_a, "columns"_a, "taps"_a, "pool"_a, "middle"_a,
-               "divisor"_a, "k"_a, "instructions"_a, "threads"_a, "log_normaliser"_a, "share"_a, "colour"_a.none());
+               "divisor"_a, "k"_a, "instructions"_a, "threads"_a, "log_normaliser"_a, "share"_a, "colour"_a.none(),
+               "noise"_a.none(), "turned"_a.none(), "noise_rows"_a.none(), "noise_columns"_a.none(), "signs"_a.none(),
+               "turned_rows"_a.none());
 }

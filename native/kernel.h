@@ -27,9 +27,18 @@ struct Geometry {
     double divisor;  // what the sum over a pooling window is divided by
     long k;
     std::size_t cache;  // bytes that the tables of one image may take
+    bool patchwork;     // queries have their noise apart
 
     std::size_t patches() const { return static_cast<std::size_t>(rows.positions) * columns.positions; }
     std::size_t pixels() const { return static_cast<std::size_t>(channels) * rows.side * columns.side; }
+};
+
+// Which noise each query patch gets: that of the patch in another row and column, with a sign. See engines/contract.py.
+struct Patchwork {
+    const int* rows;      // for each row position that of its noise
+    const int* columns;
+    const float* signs;   // (row positions, column positions)
+    const bool* turned;   // for each row position whether its corner patches get the turned noise
 };
 
 // One noisy version of the query.
@@ -39,12 +48,16 @@ struct Query {
     double scale;         // s / v: what they are then multiplied with
     double norm_scale;    // -s^2 / 2v: what the squares of a training patch are multiplied with
     bool wide;            // in float64
+    const float* noise = nullptr;   // what is put on the pixels patch by patch, if the geometry says so
+    const float* turned = nullptr;
+    Patchwork patchwork = {};
 };
 
 struct Image {
     const float* pixels;
     const double* colour;
-    bool prepared;        // the last call with this scratch memory had the same image and the same precision
+    bool prepared;        // the last call with this scratch memory had the same image and the same precision, and, in
+                          // a patchwork, the same query but for its noise
 };
 
 // For each query patch: the largest logit, the sums of exp(logit - largest) over all and over the k largest, and, if not

@@ -6,8 +6,10 @@ template <class T> struct Comparer {
     const PictureLayout<T> picture;
     char* const scratch;
     const Answer& answer;
-    const Picture<T> x, z;
+    Picture<T> x;
+    const Picture<T> z;
     const float cut;
+    const Store* keeping = nullptr;  // where inner products go; without one they become the answer at once
 
     Comparer(const Geometry& geometry, const void* query, void* memory, const Answer& out)
         : g(geometry), at(g), picture(g), scratch(static_cast<char*>(memory)), answer(out), x(picture.at(g, query)),
@@ -55,7 +57,8 @@ template <class T> struct Comparer {
     T* norm_row(int row) const { return part(at.norms) + std::size_t(at.spread + row) * at.lanes; }
 
     void norms(double scale) const {
-        for (T* out = norm_row(-at.spread); out < norm_row(g.rows.inside + at.spread); ++out) *out = T(NOTHING);
+        const T none = T(keeping ? 0 : NOTHING);
+        for (T* out = norm_row(-at.spread); out < norm_row(g.rows.inside + at.spread); ++out) *out = none;
         for (int r = 0; r < g.rows.inside; ++r)
             for (int m = 0; m < g.columns.inside; ++m)
                 norm_row(r)[m] = T(norm_sum(g.rows.first + r, g.columns.first + m) * scale);
@@ -109,18 +112,26 @@ template <class T> struct Comparer {
                 }
             }
         }
-        const int count = g.rows.inside * lanes;
         for (int r = 0; r < at_most(COUNT, rows); ++r) {
-            const T peak = largest<T>(peaks[r]);
             T* const own = part(at.logits) + r * at.logit_stride + std::size_t(at.spread) * lanes;
-            for (int i = count; i % W; i += V) store(own + i, all(T(NOTHING)));
-            const int whole = (count + W - 1) / W * W;
-            const Sums sums = sums_of(own, whole, peak, cut, g.k, part<float>(at.kept));
-            answer_with(g.rows.first + row + r * w, column, double(peak), sums);
-            if (answer.colour)
-                colours_of(own, whole, peak, cut, g.channels, part<float>(at.inside_middles), at.middle_stride,
-                           colour_at(g.rows.first + row + r * w, column));
+            const int own_row = g.rows.first + row + r * w;
+            if (keeping) copy(own, at.inside_stride, kept_inside(*keeping, own_row, column));
+            else answer_inside(own_row, column, own, largest<T>(peaks[r]));
         }
+    }
+
+    static void copy(const T* from, int lanes, T* to) {
+        for (int i = 0; i < lanes; i += WIDTH<T>) store(to + i, load(from + i));
+    }
+
+    // From the logits of all partners of an interior patch to its answer; what follows the logits is overwritten.
+    void answer_inside(int row, int column, T* logits, T peak) const {
+        int lanes = at.inside_stride;
+        for (; lanes % W; lanes += WIDTH<T>) store(logits + lanes, all(T(NOTHING)));
+        answer_with(row, column, double(peak), sums_of(logits, lanes, peak, cut, g.k, part<float>(at.kept)));
+        if (answer.colour)
+            colours_of(logits, lanes, peak, cut, g.channels, part<float>(at.inside_middles), at.middle_stride,
+                       colour_at(row, column));
     }
 
     template <int COUNT> void column_down(int row, int rows, int column, const T* const* tables) const {
@@ -183,7 +194,6 @@ template <class T> struct Comparer {
         const Axis &border = rows ? g.rows : g.columns, &along = rows ? g.columns : g.rows;
         const int w = g.pool, inner = along.inside + at.reach, vectors = (inner + V - 1) / V;
         T *products = part(at.edge_products) + at.lead, *sums = part(at.edge_sums) + at.lead;
-        T *norms = part(at.edge_norms), *logits = part(at.logits);
         if (all_lines)
             for (int i = 0; i < inner; ++i)
                 for (int v = 0; v < vectors; ++v) store(products + i * at.edge_product_stride + v * V, Vec<T>{});
@@ -197,6 +207,22 @@ template <class T> struct Comparer {
         }
         across<T>(at.shared, g.taps, w, along.inside, at.edge_stride, products, at.edge_product_stride, sums,
                   at.edge_stride);
+        if (keeping) {
+            for (int l = 0; l < along.inside; ++l)
+                copy(sums + std::size_t(l) * at.edge_stride, PictureLayout<T>::whole(along.inside),
+                     kept_edge(*keeping, rows, position, along.first + l));
+            return;
+        }
+        edge_norms(rows, position, scale);
+        for (int l = 0; l < along.inside; ++l)
+            answer_edge(rows, position, along.first + l,
+                        [=](int m) { return load(sums + std::size_t(l) * at.edge_stride + m); });
+    }
+
+    // Norms and middle pixels of the patches at an edge position.
+    void edge_norms(bool rows, int position, double scale) const {
+        const Axis& along = rows ? g.columns : g.rows;
+        T* const norms = part(at.edge_norms);
         for (int m = 0; m < at.edge_lanes; ++m) norms[m] = T(NOTHING);
         for (int m = 0; m < along.inside; ++m)
             norms[m] = T(scale * (rows ? norm_sum(position, along.first + m) : norm_sum(along.first + m, position)));
@@ -207,27 +233,33 @@ template <class T> struct Comparer {
                     beside[c * at.edge_lanes + m] = m >= along.inside ? 0
                                                     : rows ? middle(c, position, along.first + m)
                                                            : middle(c, along.first + m, position);
-        for (int l = 0; l < along.inside; ++l) {
-            Vec<T> peaks = all(T(NOTHING));
-            int m = 0;
-            for (; m < along.inside; m += V) {
-                const Vec<T> logit = load(sums + std::size_t(l) * at.edge_stride + m) + load(norms + m);
-                store(logits + m, logit);
-                peaks = larger(peaks, logit);
-            }
-            for (; m % W; m += V) store(logits + m, all(T(NOTHING)));
-            const T peak = largest<T>(peaks);
-            const Sums weights = sums_of(logits, m, peak, cut, g.k, part<float>(at.kept));
-            const int row = rows ? position : along.first + l, column = rows ? along.first + l : position;
-            answer_with(row, column, double(peak), weights);
-            if (answer.colour)
-                colours_of(logits, m, peak, cut, g.channels, beside, at.edge_lanes, colour_at(row, column));
-        }
     }
 
-    // Patches that hang over the border on both axes: their only partner is the one at the same place.
-    STAGE void corners(double scale) const {
-        double* products = part<double>(at.plane);
+    // One patch at an edge position, `place` along the border; products(m) are those with partners from m on.
+    template <class Products> void answer_edge(bool rows, int position, int place, Products products) const {
+        constexpr int V = WIDTH<T>;
+        const int partners = (rows ? g.columns : g.rows).inside;
+        const T* const norms = part(at.edge_norms);
+        T* const logits = part(at.logits);
+        Vec<T> peaks = all(T(NOTHING));
+        int m = 0;
+        for (; m < partners; m += V) {
+            const Vec<T> logit = products(m) + load(norms + m);
+            store(logits + m, logit);
+            peaks = larger(peaks, logit);
+        }
+        for (; m % W; m += V) store(logits + m, all(T(NOTHING)));
+        const T peak = largest<T>(peaks);
+        const int row = rows ? position : place, column = rows ? place : position;
+        answer_with(row, column, double(peak), sums_of(logits, m, peak, cut, g.k, part<float>(at.kept)));
+        if (answer.colour)
+            colours_of(logits, m, peak, cut, g.channels, part<float>(at.edge_middles), at.edge_lanes,
+                       colour_at(row, column));
+    }
+
+    // Patches that hang over the border on both axes: their only partner is the one at the same place. Their inner
+    // products: [row position][column position], `picture.width` apart.
+    STAGE void corner_products(double* products) const {
         for (int r = 0; r < picture.height; ++r) {
             double* line = products + std::size_t(r) * picture.width;
             for (int j = 0; j < picture.width; ++j) line[j] = 0;
@@ -236,12 +268,14 @@ template <class T> struct Comparer {
                     line[j] += double(x.row(r)[c * x.row_stride + j]) * z.row(r)[c * z.row_stride + j];
         }
         patch_sums(g, picture.width, products, part<double>(at.spare));
+    }
+
+    // product(row, column) is that of a corner patch.
+    template <class Product> void answer_corners(double scale, Product product) const {
         for (int row = 0; row < g.rows.positions; ++row)
             for (int column = 0; column < g.columns.positions; ++column)
                 if (g.rows.is_edge(row) && g.columns.is_edge(column)) {
-                    answer_with(row, column,
-                                products[std::size_t(row) * picture.width + column] + norm_sum(row, column) * scale,
-                                {1, 1});
+                    answer_with(row, column, product(row, column) + norm_sum(row, column) * scale, {1, 1});
                     for (int c = 0; answer.colour && c < g.channels; ++c)
                         colour_at(row, column)[c] = middle(c, row, column);
                 }
@@ -253,7 +287,13 @@ template <class T> struct Comparer {
             if (!interior<CHANNELS, COUNT>(begin, control)) return;
         if (g.rows.edges()) edges<CHANNELS>(true, norm_scale);
         if (g.columns.edges()) edges<CHANNELS>(false, norm_scale);
-        if (g.rows.edges() && g.columns.edges()) corners(norm_scale);
+        if (!g.rows.edges() || !g.columns.edges()) return;
+        double* const products = part<double>(keeping ? keeping->corners : at.plane);
+        corner_products(products);
+        if (!keeping)
+            answer_corners(norm_scale, [=, this](int row, int column) {
+                return products[std::size_t(row) * picture.width + column];
+            });
     }
 
     template <int CHANNELS> void compare(double norm_scale, const Control& control) const {
@@ -262,13 +302,14 @@ template <class T> struct Comparer {
         else compare<CHANNELS, 1>(norm_scale, control);
     }
 
-    void compare(double norm_scale, const Image& image, const Control& control) const {
-        if (!image.prepared) {
-            double* plane = part<double>(at.plane);
-            prepare_picture<T>(g, image.pixels, image.colour, 1.0, plane, scratch + at.train, part<double>(at.norm_sums));
-            patch_sums(g, picture.width, part<double>(at.norm_sums), part<double>(at.spare));
-            if (answer.colour) middles(image.pixels);
-        }
+    void prepare_image(const Image& image) const {
+        double* plane = part<double>(at.plane);
+        prepare_picture<T>(g, image.pixels, image.colour, 1.0, plane, scratch + at.train, part<double>(at.norm_sums));
+        patch_sums(g, picture.width, part<double>(at.norm_sums), part<double>(at.spare));
+        if (answer.colour) middles(image.pixels);
+    }
+
+    void compare(double norm_scale, const Control& control) const {
         switch (g.channels) {
             case 1: return compare<1>(norm_scale, control);
             case 3: return compare<3>(norm_scale, control);
@@ -276,26 +317,111 @@ template <class T> struct Comparer {
             default: return compare<0>(norm_scale, control);
         }
     }
+
+    // --- patchwork: inner products with the pixels and with the noise of the query apart, and their sums the answer ---
+
+    T* kept_inside(const Store& of, int row, int column) const {
+        const std::size_t patch = std::size_t(row - g.rows.first) * g.columns.inside + column - g.columns.first;
+        return part(of.inside) + patch * at.inside_stride;
+    }
+
+    T* kept_edge(const Store& of, bool rows, int position, int place) const {
+        const Axis &border = rows ? g.rows : g.columns, &along = rows ? g.columns : g.rows;
+        const int edge = position < border.first ? position : position - border.inside;
+        const std::size_t patch = std::size_t(edge) * along.inside + place - along.first;
+        return part(rows ? of.row_edges : of.column_edges) + patch * (rows ? at.row_edge_stride : at.column_edge_stride);
+    }
+
+    void keep_products(const Picture<T>& of, const Store& in, const Control& control) {
+        x = of;
+        keeping = &in;
+        compare(0, control);
+        keeping = nullptr;
+    }
+
+    void answer_patchwork(const Patchwork& work, double norm_scale) const {
+        const Store &pixels = at.stores[0], &noise = at.stores[1];
+        const auto sign = [&](int row, int column) { return work.signs[place(row, column)]; };
+        norms(norm_scale);
+        for (int row = g.rows.first; row < g.rows.first + g.rows.inside; ++row)
+            for (int column = g.columns.first; column < g.columns.first + g.columns.inside; ++column)
+                answer_sum(row, column, kept_inside(pixels, row, column),
+                           kept_inside(noise, work.rows[row], work.columns[column]), T(sign(row, column)));
+        for (const bool rows : {true, false}) {
+            const Axis &border = rows ? g.rows : g.columns, &along = rows ? g.columns : g.rows;
+            const int* const places = rows ? work.columns : work.rows;
+            for (int position = 0; position < border.positions; ++position) {
+                if (!border.is_edge(position)) continue;
+                edge_norms(rows, position, norm_scale);
+                for (int l = along.first; l < along.first + along.inside; ++l) {
+                    const T* const a = kept_edge(pixels, rows, position, l);
+                    const T* const b = kept_edge(noise, rows, position, places[l]);
+                    const T factor = T(rows ? sign(position, l) : sign(l, position));
+                    answer_edge(rows, position, l, [=](int m) { return load(a + m) + load(b + m) * factor; });
+                }
+            }
+        }
+        const double *own = part<double>(pixels.corners), *other = part<double>(noise.corners);
+        const double* const turned = part<double>(at.turned);
+        answer_corners(norm_scale, [&](int row, int column) {
+            const std::size_t l = std::size_t(row) * picture.width + column;
+            return own[l] + (work.turned[row] ? turned : other)[l] * sign(row, column);
+        });
+    }
+
+    STAGE void answer_sum(int row, int column, const T* pixels, const T* noise, T sign) const {
+        T* const logits = part(at.logits);
+        const T* const norms = norm_row(0);
+        Vec<T> peaks = all(T(NOTHING));
+        for (int i = 0; i < at.inside_stride; i += WIDTH<T>) {
+            const Vec<T> logit = load(pixels + i) + load(noise + i) * sign + load(norms + i);
+            store(logits + i, logit);
+            peaks = larger(peaks, logit);
+        }
+        answer_inside(row, column, logits, largest<T>(peaks));
+    }
+
+    void compare(const Query& query, const char* prepared, const Image& image, const Control& control) {
+        if (!image.prepared) prepare_image(image);
+        const double norm_scale = BINARY * query.norm_scale;
+        if (!g.patchwork) return compare(norm_scale, control);
+        if (!image.prepared) keep_products(x, at.stores[0], control);
+        keep_products(picture.at(g, prepared + picture.end), at.stores[1], control);
+        if (control.stop(control.context)) return;
+        if (g.rows.edges() && g.columns.edges()) {
+            x = picture.at(g, prepared + 2 * picture.end);
+            corner_products(part<double>(at.turned));
+        }
+        answer_patchwork(query.patchwork, norm_scale);
+    }
 };
 
 std::size_t scratch_bytes(const Geometry& g, bool wide) { return wide ? Layout<double>(g).end : Layout<float>(g).end; }
 
 std::size_t query_bytes(const Geometry& g, bool wide) {
-    return wide ? PictureLayout<double>(g).end : PictureLayout<float>(g).end;
+    return (wide ? PictureLayout<double>(g).end : PictureLayout<float>(g).end) * (g.patchwork ? 3 : 1);
+}
+
+template <class T> void prepare(const Geometry& g, const Query& query, void* scratch, void* prepared) {
+    // only the plane of the scratch memory: what lies beside columns in the other parts must stay 0
+    double* const plane = reinterpret_cast<double*>(static_cast<char*>(scratch) + Layout<T>(g).plane);
+    char* at = static_cast<char*>(prepared);
+    prepare_picture<T>(g, query.pixels, query.colour, BINARY * query.scale, plane, at, nullptr);
+    if (!g.patchwork) return;
+    for (const float* noise : {query.noise, query.turned})
+        prepare_picture<T>(g, noise, nullptr, BINARY * query.scale, plane, at += PictureLayout<T>(g).end, nullptr);
 }
 
 void prepare(const Geometry& g, const Query& query, void* scratch, void* prepared) {
-    // only the plane: what lies beside columns in the other parts must stay 0
-    double* plane = reinterpret_cast<double*>(
-        static_cast<char*>(scratch) + (query.wide ? Layout<double>(g).plane : Layout<float>(g).plane));
-    if (query.wide) prepare_picture<double>(g, query.pixels, query.colour, BINARY * query.scale, plane, prepared, nullptr);
-    else prepare_picture<float>(g, query.pixels, query.colour, BINARY * query.scale, plane, prepared, nullptr);
+    if (query.wide) prepare<double>(g, query, scratch, prepared);
+    else prepare<float>(g, query, scratch, prepared);
 }
 
 void compare(const Geometry& g, const Query& query, const void* prepared, const Image& image, void* scratch,
              const Answer& answer, const Control& control) {
-    if (query.wide) Comparer<double>(g, prepared, scratch, answer).compare(BINARY * query.norm_scale, image, control);
-    else Comparer<float>(g, prepared, scratch, answer).compare(BINARY * query.norm_scale, image, control);
+    const char* const memory = static_cast<const char*>(prepared);
+    if (query.wide) Comparer<double>(g, prepared, scratch, answer).compare(query, memory, image, control);
+    else Comparer<float>(g, prepared, scratch, answer).compare(query, memory, image, control);
 }
 
 // For each patch: the log of the sum of all images' totals, each image's part in that sum, and its colour in that part.

@@ -58,7 +58,8 @@ inline std::size_t plane_size(const Geometry& g) {
     return height * width + width;
 }
 
-// `squares`, if not null, gets for each pixel the sum of the squares of its channels: [row][column].
+// `colour`, if not null, is taken off. `squares`, if not null, gets for each pixel the sum of the squares of its
+// channels: [row][column].
 template <class T>
 STAGE void prepare_picture(const Geometry& g, const float* pixels, const double* colour, double scale, double* plane,
                            void* memory, double* squares) {
@@ -74,7 +75,7 @@ STAGE void prepare_picture(const Geometry& g, const float* pixels, const double*
     for (int c = 0; c < g.channels; ++c) {
         for (int r = 0; r < H; ++r)
             for (int j = 0; j < S; ++j)
-                plane[(r + top) * padded + left + j] = pixels[(std::size_t(c) * H + r) * S + j] - colour[c];
+                plane[(r + top) * padded + left + j] = pixels[(std::size_t(c) * H + r) * S + j] - (colour ? colour[c] : 0);
         for (int r = 0; r < height; ++r) {
             const double* from = plane + std::size_t(r) * padded;
             if (pool > 1) {

@@ -11,6 +11,12 @@
 
 constexpr int SHARED = 4;  // or 8 across, where a row of S has room for it
 
+// Where the inner products of all patch pairs are kept: [query patch][partner] for interior patches and for those over
+// the upper and lower border, the left and right one, and [row][column] for corners, whose partner is at the same place.
+struct Store {
+    std::size_t inside, row_edges, column_edges, corners;
+};
+
 // Sizes of all tables of one comparison, and where they lie in the scratch memory.
 template <class T> struct Layout {
     int reach;            // from the first to the last tap of a patch
@@ -35,6 +41,9 @@ template <class T> struct Layout {
 
     std::size_t train, plane, norm_sums, spare, norms, edge_norms, products, ring, logits, edge_products, edge_sums,
         kept, pointers, middles, inside_middles, edge_middles, end;
+    Store stores[2];            // of the query's pixels and of its noise, in a patchwork
+    std::size_t turned;
+    int inside_stride, row_edge_stride, column_edge_stride;  // of the logits in a store, from query patch to query patch
 
     explicit Layout(const Geometry& g) {
         constexpr int V = WIDTH<T>;
@@ -88,6 +97,16 @@ template <class T> struct Layout {
         middles = places.take(g.channels * g.patches(), sizeof(float));
         inside_middles = places.take(g.channels * middle_stride, sizeof(float));
         edge_middles = places.take(std::size_t(g.channels) * edge_lanes, sizeof(float));
+        inside_stride = rows.inside * lanes;
+        row_edge_stride = whole(columns.inside), column_edge_stride = whole(rows.inside);
+        for (Store& store : stores) {
+            if (!g.patchwork) break;
+            store.inside = places.take(std::size_t(rows.inside) * columns.inside * inside_stride, sizeof(T));
+            store.row_edges = places.take(std::size_t(rows.edges()) * columns.inside * row_edge_stride, sizeof(T));
+            store.column_edges = places.take(std::size_t(columns.edges()) * rows.inside * column_edge_stride, sizeof(T));
+            store.corners = places.take(plane_size(g), sizeof(double));
+        }
+        turned = places.take(g.patchwork ? plane_size(g) : 0, sizeof(double));
         end = places.next;
     }
 

@@ -1,4 +1,4 @@
-from numpy import bool_, float32, float64
+from numpy import bool_, float32, float64, int32
 from numpy.typing import NDArray
 
 _Axis = tuple[int, int, int, int]  # pad, positions, first interior position, interior positions
@@ -27,4 +27,10 @@ def compare(
     log_normaliser: NDArray[float64],
     share: NDArray[float32],
     colour: NDArray[float32] | None,
+    noise: NDArray[float32] | None,
+    turned: NDArray[float32] | None,
+    noise_rows: NDArray[int32] | None,
+    noise_columns: NDArray[int32] | None,
+    signs: NDArray[float32] | None,
+    turned_rows: NDArray[bool_] | None,
 ) -> None: ...

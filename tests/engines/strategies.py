@@ -44,5 +44,8 @@ def cases(
     # half of the queries come from the block, so that some weights are large and some vanish
     clean = block[0] if draw(st.booleans()) else rng.uniform(-1, 1, shape)
     signal, sigma = (np.sqrt(x)[:, None, None, None] for x in (abar, 1 - abar))
-    query = NoisyQuery((signal * clean + sigma * noise).astype(np.float32), np.sqrt(abar), 1 - abar)
+    if draw(st.booleans()):
+        query = NoisyQuery.of(clean, noise, float(np.sqrt(abar[0])), float(np.sqrt(1 - abar[0])), patchwork=True)
+    else:
+        query = NoisyQuery((signal * clean + sigma * noise).astype(np.float32), np.sqrt(abar), 1 - abar)
     return Case(query, block.astype(np.float32), comparison)

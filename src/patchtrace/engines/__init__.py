@@ -7,7 +7,7 @@ import warnings
 
 from patchtrace.engines import native
 from patchtrace.engines.blocked import BlockedEngine
-from patchtrace.engines.contract import BlockResult, Comparison, Engine, NoisyQuery
+from patchtrace.engines.contract import BlockResult, Comparison, Engine, NoisyQuery, Patchwork
 from patchtrace.engines.convolution import ConvolutionEngine
 from patchtrace.engines.fold import MOST_IMAGES, Blocks, compared, image_masses
 from patchtrace.engines.reference import ReferenceEngine
@@ -94,6 +94,7 @@ __all__ = [
     "Comparison",
     "Engine",
     "NoisyQuery",
+    "Patchwork",
     "SlowEngineWarning",
     "compared",
     "get_engine",

@@ -9,11 +9,12 @@ computed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.engines.contract import Axis, BlockResult, Comparison, Floats, NoisyQuery
+from patchtrace.engines.contract import Axis, BlockResult, Comparison, Floats, NoisyQuery, Patchwork, Version
 from patchtrace.engines.preparation import (
     Answer,
     block_result,
@@ -47,13 +48,11 @@ class BlockedEngine:
     ) -> BlockResult:
         """See :class:`patchtrace.engines.contract.Engine`."""
         middles = middle_pixels(block, comparison, colours)
-        return block_result([_compare(*version, block, middles, comparison, memory) for version in query], colours)
+        return block_result([_compare(version, block, middles, comparison, memory) for version in query], colours)
 
 
 def _compare(
-    noisy: NDArray[np.float32],
-    signal: float,
-    variance: float,
+    version: Version,
     block: NDArray[np.float32],
     middles: NDArray[np.float32],
     comparison: Comparison,
@@ -65,12 +64,17 @@ def _compare(
 
         sum over pixels of < (s x / v, 1, 1), (u, -s^2 ||u||^2 / 2v in two parts) >
     """
-    rows, columns = (comparison.axis(side) for side in noisy.shape[1:])
+    _, signal, variance, _ = version
+    rows, columns = (comparison.axis(side) for side in block.shape[2:])
     colour = colour_of(block, comparison)
-    pixels, offset, dtype = query_terms(noisy, signal, variance, colour, comparison)
-    ones = np.ones((2, *pixels.shape[1:]))
-    query: Floats = np.concatenate([pixels * (signal / variance), ones])[None].astype(dtype)
-    query_rows = np.ascontiguousarray(_stacked(query, rows, comparison)[0].swapaxes(1, 2))
+    pixels, offset, dtype, noise = query_terms(version, colour, comparison)
+
+    def in_rows(picture: NDArray[np.float64], norms: float) -> Floats:
+        with_norms = np.pad(picture * (signal / variance), ((0, 2), (0, 0), (0, 0)), constant_values=norms)
+        return np.ascontiguousarray(_stacked(with_norms[None].astype(dtype), rows, comparison)[0].swapaxes(1, 2))
+
+    query_rows = in_rows(pixels, 1)
+    noise_rows = None if noise is None else _NoiseRows(in_rows(noise.pixels, 0), in_rows(noise.turned, 0), noise.work)
 
     totals = np.empty((rows.positions, columns.positions, len(block)))
     masses = np.empty_like(totals)
@@ -82,7 +86,9 @@ def _compare(
         coarse = norms.astype(dtype).astype(np.float64)
         train_rows = _stacked(np.concatenate([train, coarse, norms - coarse], axis=1).astype(dtype), rows, comparison)
         own_middles: Floats = middles[images].astype(dtype)
-        for row, answer in enumerate(_compare_rows(query_rows, train_rows, own_middles, rows, columns, comparison)):
+        for row, answer in enumerate(_compare_rows(
+            query_rows, noise_rows, train_rows, own_middles, rows, columns, comparison
+        )):
             totals[row, :, images], masses[row, :, images], painted[row, :, images] = answer
     peak = totals.max(axis=2)
     normaliser = peak + np.log(np.exp(totals - peak[:, :, None]).sum(axis=2))
@@ -99,8 +105,22 @@ def _stacked(images: Floats, rows: Axis, comparison: Comparison) -> Floats:
     return np.concatenate(taken, axis=1).swapaxes(1, 2)
 
 
+class _NoiseRows(NamedTuple):
+    """Noise that is put on patch by patch, and the turned noise, as the query's rows."""
+
+    plain: Floats
+    turned: Floats
+    work: Patchwork
+
+
 def _compare_rows(
-    query_rows: Floats, train_rows: Floats, middles: Floats, rows: Axis, columns: Axis, comparison: Comparison
+    query_rows: Floats,
+    noise: _NoiseRows | None,
+    train_rows: Floats,
+    middles: Floats,
+    rows: Axis,
+    columns: Axis,
+    comparison: Comparison,
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]]:
     """For each row of query patches, what :func:`_log_masses` answers over a chunk of images."""
     first, last = columns.interior[0], columns.interior[-1] + (comparison.taps - 1) * comparison.pool
@@ -123,15 +143,26 @@ def _compare_rows(
         mass = np.empty_like(total)
         painted = np.empty((*total.shape, middles.shape[1]))
 
-        table = _product(query_rows[row, inner], interior_matrix if inside else matrix(partners))
-        table = table.reshape(len(table), images, partner_rows, -1)
-        logits = _diagonal_window(table, comparison).reshape(-1, images, partner_rows * len(columns.interior))
+        right = interior_matrix if inside else matrix(partners)
+
+        def products(left: Floats, right: Floats = right, shape: tuple[int, int] = (images, partner_rows)) -> Floats:
+            table = _product(left[inner], right).reshape(-1, *shape, last + 1 - first)
+            return _diagonal_window(table, comparison).reshape(len(columns.interior), shape[0], -1)
+
+        logits = products(query_rows[row])
+        if noise is not None:
+            of_noise = products(noise.plain[noise.work.rows[row]])[noise.work.columns[kept] - first]
+            logits = logits + of_noise * noise.work.signs[row, kept, None, None]
         inner_middles = partner_middles[..., kept].reshape(images, -1, logits.shape[2])
         total[kept], mass[kept], painted[kept] = _log_masses(logits, inner_middles, comparison.k)
 
         if edges:  # a patch over the left or right border pairs with the same column only
             pixel = np.einsum("cd,nrdc->cnr", query_rows[row], partners)
             same_column = window(pixel, 0, comparison)
+            if noise is not None:
+                of_row = noise.turned[row] if noise.work.turned[row].any() else noise.plain[noise.work.rows[row]]
+                of_noise = window(np.einsum("cd,nrdc->cnr", of_row, partners), 0, comparison)
+                same_column = same_column + of_noise * noise.work.signs[row, :, None, None]
             edge_middles = np.moveaxis(partner_middles[..., edges], -1, 0)
             total[edges], mass[edges], painted[edges] = _log_masses(same_column[edges], edge_middles, comparison.k)
         yield total, mass, painted

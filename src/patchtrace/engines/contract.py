@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,10 +72,13 @@ class Comparison:
         """The patch positions along a side of this many pixels."""
         pad = 0 if self.border == "valid" else (self.patch - 1) // 2
         positions = side + 2 * pad - self.patch + 1
-        interior = range(positions)
-        if self.border == "match":
-            interior = range(pad, min(positions, side - self.extent + pad + 1))
+        interior = self.inside(side) if self.border == "match" else range(positions)
         return Axis(pad, positions, interior)
+
+    def inside(self, side: int) -> range:
+        """The positions of patches that hang over no border."""
+        pad = 0 if self.border == "valid" else (self.patch - 1) // 2
+        return range(pad, pad + min(side + pad - self.patch + 1, side - self.extent + 1))
 
     def middle(self, side: int) -> slice:
         """Along a side of this many pixels: the middle pixel of each patch; of an even one, the pixel before it."""
@@ -123,26 +126,112 @@ class NoisyQuery:
     Parameters
     ----------
     versions : float32 (versions, channels, height, width)
-        ``s x + sqrt(v) eps``
+        ``s x + sqrt(v) eps``; in a patchwork ``s x``, the same for all versions.
     signal, variance : float64 (versions,)
         ``s`` and ``v`` of each version.
+    noise : float32 (versions, channels, height, width), optional
+        For a patchwork: ``sqrt(v) eps``, to be put on patch by patch as :class:`Patchwork` says.
     """
 
     versions: NDArray[np.float32]
     signal: NDArray[np.float64]
     variance: NDArray[np.float64]
+    noise: NDArray[np.float32] | None = None
 
     @classmethod
-    def of(cls, clean: NDArray[np.float32], noise: NDArray[np.float32], signal: float, sigma: float) -> NoisyQuery:
+    def of(
+        cls,
+        clean: NDArray[np.float32],
+        noise: NDArray[np.float32],
+        signal: float,
+        sigma: float,
+        *,
+        patchwork: bool = False,
+    ) -> NoisyQuery:
         """A clean query (channels, height, width) under each noise of one level (draws, channels, height, width)."""
-        versions = (signal * clean + sigma * noise).astype(np.float32)
-        return cls(versions, np.full(len(noise), signal), np.full(len(noise), sigma**2))
+        levels = np.full(len(noise), signal), np.full(len(noise), sigma**2)
+        if patchwork:
+            pixels = np.broadcast_to((signal * clean).astype(np.float32), noise.shape)
+            return cls(pixels, *levels, (sigma * noise).astype(np.float32))
+        return cls((signal * clean + sigma * noise).astype(np.float32), *levels)
 
     def __len__(self) -> int:
         return len(self.versions)
 
-    def __iter__(self) -> Iterator[tuple[NDArray[np.float32], float, float]]:
-        return zip(self.versions, self.signal.tolist(), self.variance.tolist(), strict=True)
+    def __iter__(self) -> Iterator[Version]:
+        noises = [None] * len(self) if self.noise is None else self.noise
+        for pixels, signal, variance, noise in zip(
+            self.versions, self.signal.tolist(), self.variance.tolist(), noises, strict=True
+        ):
+            yield Version(pixels, signal, variance, noise)
+
+
+class Version(NamedTuple):
+    """One noisy version of a query; with ``noise``, as a patchwork."""
+
+    pixels: NDArray[np.float32]
+    signal: float
+    variance: float
+    noise: NDArray[np.float32] | None = None
+
+
+class Patchwork(NamedTuple):
+    """A noise of its own for each patch of the query, out of one noise for the picture.
+
+    A score is a sum over query patches, and what a patch adds to its mean depends on the noise on that patch alone. So
+    any noise will do as long as each patch has normal noise, and it need not agree where patches overlap. With one noise
+    for all of them neighbours err alike; here they err in different ways, which cancels in the sum.
+
+    A patch has the noise of the patch in another row and column, one that lies in the picture in the same way, and every
+    other block of 2 x 2 patches has its negative. A patch over a corner has no such other: in every other row it has
+    the noise at the same place of the :func:`turned` picture.
+
+    Parameters
+    ----------
+    rows, columns : int32 (positions,)
+        The position of the noise of each row and column of patches.
+    signs : float32 (row positions, column positions)
+    turned : bool (row positions, column positions)
+        Patches with the noise of the turned picture.
+    """
+
+    rows: NDArray[np.int32]
+    columns: NDArray[np.int32]
+    signs: NDArray[np.float32]
+    turned: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, comparison: Comparison, height: int, width: int) -> Patchwork:
+        rows, columns = (_exchanged(comparison, side) for side in (height, width))
+        blocks = np.arange(len(rows))[:, None] // 2 + np.arange(len(columns)) // 2
+        down, across = (
+            np.isin(np.arange(axis.positions), axis.interior, invert=True)
+            for axis in (comparison.axis(height), comparison.axis(width))
+        )
+        odd = np.arange(len(rows)) % 2 == 1
+        signs = np.where(blocks % 2, -1, 1).astype(np.float32)
+        return cls(rows, columns, signs, (down & odd)[:, None] & across)
+
+    def laid(self, noise: Floats, of_turned: Floats) -> Floats:
+        """Of numbers for each patch of the noise and of the turned noise, (rows, columns, ...), those of each patch."""
+        extra = (..., *[None] * (noise.ndim - 2))
+        taken = np.where(self.turned[extra], of_turned, noise[self.rows][:, self.columns])
+        return np.asarray(taken * self.signs[extra])
+
+
+def turned(noise: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The noise (..., height, width) moved by half the picture, around its borders: as good as another one."""
+    return np.roll(noise, (noise.shape[-2] // 2, noise.shape[-1] // 2), axis=(-2, -1))
+
+
+def _exchanged(comparison: Comparison, side: int) -> NDArray[np.int32]:
+    """Every other position within the picture for one half of these positions further on; the others stay."""
+    places = np.arange(comparison.axis(side).positions, dtype=np.int32)
+    inside = comparison.inside(side)
+    within = np.arange(len(inside))
+    far = len(inside) // 4 * 2  # even, so that odd positions take the place of odd ones
+    places[inside.start : inside.stop] += np.where(within % 2, (within + far) % len(inside) - within, 0)
+    return places
 
 
 class Engine(Protocol):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.engines.contract import Axis, BlockResult, Comparison, NoisyQuery
+from patchtrace.engines.contract import Axis, BlockResult, Comparison, NoisyQuery, Version
 from patchtrace.engines.preparation import (
     Answer,
     Colour,
@@ -20,6 +20,7 @@ from patchtrace.engines.preparation import (
     colour_of,
     middle_pixels,
     patch_sums,
+    patches,
     prepared,
     query_terms,
 )
@@ -58,14 +59,12 @@ class ConvolutionEngine:
         colour = colour_of(block, comparison)
         middles = middle_pixels(block, comparison, colours)
         with exact_float32(), with_threads(self.threads), torch.inference_mode():
-            answers = [self._answer(*version, block, middles, colour, comparison, memory) for version in query]
+            answers = [self._answer(version, block, middles, colour, comparison, memory) for version in query]
         return block_result(answers, colours)
 
     def _answer(
         self,
-        noisy: NDArray[np.float32],
-        signal: float,
-        variance: float,
+        version: Version,
         block: NDArray[np.float32],
         middles: NDArray[np.float32],
         colour: Colour,
@@ -75,11 +74,16 @@ class ConvolutionEngine:
         """The answer for one noisy query."""
         import torch
 
-        pixels, offset, precision = query_terms(noisy, signal, variance, colour, comparison)
+        _, signal, variance, _ = version
+        pixels, offset, precision, noise = query_terms(version, colour, comparison)
         dtype = torch.float32 if precision is np.float32 else torch.float64
         device = torch.device("cpu") if self.device.type == "mps" and dtype == torch.float64 else self.device
-        kernels = _patches(torch.from_numpy(pixels * (signal / variance)).to(dtype).to(device), comparison)
-        excluded = _excluded(noisy.shape[1], noisy.shape[2], comparison, device)
+        kernels = patches(pixels, comparison)
+        if noise is not None:
+            kernels = kernels + noise.work.laid(*(patches(part, comparison) for part in (noise.pixels, noise.turned)))
+        kernels = kernels.reshape(-1, *kernels.shape[2:]) * (signal / variance)
+        kernels = torch.from_numpy(kernels).to(dtype).to(device)
+        excluded = _excluded(block.shape[2], block.shape[3], comparison, device)
         pairs = 6 * excluded.numel()  # logits, weights, and what top-k and conv2d need
         # counted even if nobody asks for colours: the size decides how conv2d rounds, and shares must not change
         middle_numbers = 4 * block.shape[1] * len(kernels)
@@ -128,15 +132,6 @@ class ConvolutionEngine:
         top = weights.topk(min(k, weights.shape[-1]), dim=-1).values.sum(dim=-1)
         painted = weights @ middles.flatten(2).transpose(1, 2) / top[..., None]
         return torch.stack([peak, total, top, *painted.unbind(-1)])
-
-
-def _patches(picture: Tensor, comparison: Comparison) -> Tensor:
-    """All patches of a prepared picture (channels, rows, columns) as kernels: (patches, channels, taps, taps)."""
-    reach, step = (comparison.taps - 1) * comparison.pool + 1, comparison.pool
-    left_out = comparison.patch - comparison.extent
-    patches = picture.unfold(1, reach, 1).unfold(2, reach, 1)[..., ::step, ::step].movedim(0, 2)
-    rows, columns = (count - left_out for count in patches.shape[:2])
-    return patches[:rows, :columns].flatten(0, 1)
 
 
 def _excluded(height: int, width: int, comparison: Comparison, device: torch.device) -> Tensor:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.engines.contract import Axis, BlockResult, Comparison, NoisyQuery
+from patchtrace.engines.contract import Axis, BlockResult, Comparison, NoisyQuery, Patchwork, turned
 from patchtrace.engines.preparation import Colour, query_terms
 from patchtrace.errors import PatchtraceError
 
@@ -72,17 +73,24 @@ class NativeEngine:
         block = np.ascontiguousarray(block, dtype=np.float32)
         mean, squares = kernel().colour(block, comparison.border != "zero", self.threads)
         colour = Colour(np.array(mean), squares)
-        terms = [query_terms(*version, colour, comparison) for version in query]
+        terms = [query_terms(version, colour, comparison) for version in query]
         rows, columns = (comparison.axis(side) for side in block.shape[2:])
         patches = comparison.patches(*block.shape[2:])
         normaliser = np.empty((len(query), patches))
         share = np.empty((len(query), patches, len(block)), dtype=np.float32)
+        wide = np.array([term.dtype == np.float64 for term in terms])
+        patchwork: tuple[NDArray[Any] | None, ...] = (None,) * 6
+        if query.noise is not None:
+            wide[:] = wide.any()  # what versions have in common is computed once, in one precision
+            work = Patchwork.of(comparison, *block.shape[2:])
+            noise = np.ascontiguousarray(query.noise, dtype=np.float32)
+            patchwork = noise, turned(noise), work.rows, work.columns, work.signs, work.turned.any(axis=1)
         colour_sums = np.empty((*share.shape, block.shape[1]), dtype=np.float32) if colours else None
         kernel().compare(
             np.ascontiguousarray(query.versions, dtype=np.float32),
             query.signal,
             query.variance,
-            np.array([term.dtype == np.float64 for term in terms]),
+            wide,
             block,
             colour.mean,
             query.signal[:, None] * colour.mean,
@@ -98,6 +106,7 @@ class NativeEngine:
             normaliser,
             share,
             colour_sums,
+            *patchwork,
         )
         return BlockResult(normaliser + np.stack([term.offset for term in terms]), share, colour_sums)
 

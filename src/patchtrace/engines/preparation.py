@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from patchtrace.engines.contract import BlockResult, Comparison, Floats
+from patchtrace.engines.contract import BlockResult, Comparison, Floats, Patchwork, Version, turned
 
 #: Rounding of a logit up to which float32 is used (at k = 100); scores then agree with float64 to 1e-5 or better.
 FLOAT32_ROUNDING = 1.5e-5
@@ -43,20 +43,55 @@ class QueryTerms(NamedTuple):
     pixels: NDArray[np.float64]  # (channels, rows, columns), as `prepared` gives them
     offset: NDArray[np.float64]  # -||x||^2 / 2v of each patch
     dtype: type[np.float32] | type[np.float64]
+    noise: Noise | None  # of a patchwork
 
 
-def query_terms(
-    noisy: NDArray[np.float32], signal: float, variance: float, colour: Colour, comparison: Comparison
-) -> QueryTerms:
+class Noise(NamedTuple):
+    """What is put on a query patch by patch: two pictures, prepared as the query, and where which part goes."""
+
+    pixels: NDArray[np.float64]
+    turned: NDArray[np.float64]
+    work: Patchwork
+
+
+def query_terms(version: Version, colour: Colour, comparison: Comparison) -> QueryTerms:
     """Prepare a noisy query for a block of this colour."""
-    pixels = prepared(noisy[None], signal * colour.mean, comparison)[0]
-    offset = -patch_sums((pixels**2).sum(axis=0), comparison) / (2 * variance)
+    signal, variance = version.signal, version.variance
+    pixels = prepared(version.pixels[None], signal * colour.mean, comparison)[0]
+    squares_of_patches = patch_sums((pixels**2).sum(axis=0), comparison)
+    noise = None
+    if version.noise is not None:
+        pictures = np.stack([version.noise, turned(version.noise)])
+        work = Patchwork.of(comparison, *version.pixels.shape[1:])
+        noise = Noise(*prepared(pictures, np.zeros(len(pixels)), comparison), work)
+        squares_of_patches += _with_noise(pixels, noise, comparison)
+    offset = -squares_of_patches / (2 * variance)
     # how large logits are without the offset: seen from the query (of whose square D/2 is noise), and from the block
     of_query = np.abs(offset + len(pixels) * comparison.taps**2 / 2)
     squares = comparison.extent**2 * colour.squares
     of_block = squares * (comparison.pool / comparison.pool_divisor * signal) ** 2 / (2 * variance)
     dtype = precision(max(of_query.mean(), of_block), of_query.max(), offset.size, comparison.k)
-    return QueryTerms(pixels, offset.ravel(), dtype)
+    return QueryTerms(pixels, offset.ravel(), dtype, noise)
+
+
+def _with_noise(pixels: NDArray[np.float64], noise: Noise, comparison: Comparison) -> NDArray[np.float64]:
+    """By how much the noise changes ||x||^2 of each patch: (row positions, column positions)."""
+    work = noise.work
+    squares = [patch_sums((part**2).sum(axis=0), comparison) for part in (noise.pixels, noise.turned)]
+    changes = work.signs * work.laid(*squares)
+    query, plain, other = (patches(part, comparison) for part in (pixels, noise.pixels, noise.turned))
+    for row, source in enumerate(work.rows):  # row by row, so that patches need not all be laid out at once
+        taken = np.where(work.turned[row, :, None, None, None], other[row], plain[source][work.columns])
+        changes[row] += 2 * work.signs[row] * np.einsum("pcij,pcij->p", query[row], taken)
+    return np.asarray(changes)
+
+
+def patches(picture: NDArray[np.float64], comparison: Comparison) -> NDArray[np.float64]:
+    """All patches of a prepared picture: (row positions, column positions, channels, taps, taps), no copy."""
+    reach, step = (comparison.taps - 1) * comparison.pool + 1, comparison.pool
+    windows = sliding_window_view(picture, (reach, reach), axis=(1, 2))[..., ::step, ::step]
+    rows, columns = (count - (comparison.patch - comparison.extent) for count in windows.shape[1:3])
+    return windows[:, :rows, :columns].transpose(1, 2, 0, 3, 4)
 
 
 def precision(typical: float, largest: float, patches: int, k: int) -> type[np.float32] | type[np.float64]:

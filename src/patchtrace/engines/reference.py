@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 
-from patchtrace.engines.contract import BlockResult, Comparison, NoisyQuery
+from patchtrace.engines.contract import BlockResult, Comparison, NoisyQuery, Patchwork, Version, turned
 
 
 class ReferenceEngine:
@@ -30,14 +30,14 @@ class ReferenceEngine:
         normalisers, shares, painted = [], [], []
         middles = block[:, :, comparison.middle(block.shape[2]), comparison.middle(block.shape[3])]
         may_pair = _same_overhang(block.shape[2], block.shape[3], comparison)
-        for noisy, signal, variance in query:
-            query_patches = patches(noisy, comparison)
+        for version in query:
+            query_patches = noisy_patches(version, comparison)
             totals = np.empty((len(query_patches), len(block)))
             top_k = np.empty_like(totals)
             mean = np.empty((*totals.shape, block.shape[1]))  # of the middle pixels, within each image
             for n, image in enumerate(block):
-                distance = cdist(query_patches, signal * patches(image, comparison), "sqeuclidean")
-                logits = np.where(may_pair, -distance / (2 * variance), -np.inf)
+                distance = cdist(query_patches, version.signal * patches(image, comparison), "sqeuclidean")
+                logits = np.where(may_pair, -distance / (2 * version.variance), -np.inf)
                 totals[:, n] = logsumexp(logits, axis=1)
                 mean[:, n] = np.exp(logits - totals[:, n, None]) @ middles[n].reshape(len(image), -1).T
                 top_k[:, n] = logsumexp(np.sort(logits, axis=1)[:, -comparison.k :], axis=1)
@@ -46,6 +46,17 @@ class ReferenceEngine:
             shares.append(np.exp(top_k - normaliser[:, None]))
             painted.append(np.exp(totals - normaliser[:, None])[:, :, None] * mean)
         return BlockResult(np.stack(normalisers), np.stack(shares), np.stack(painted) if colours else None)
+
+
+def noisy_patches(version: Version, comparison: Comparison) -> NDArray[np.float64]:
+    """All patches of a noisy query, as :func:`patches` gives them."""
+    found = patches(version.pixels, comparison)
+    if version.noise is None:
+        return found
+    height, width = version.pixels.shape[1:]
+    positions = comparison.axis(height).positions, comparison.axis(width).positions
+    noises = (patches(noise, comparison).reshape(*positions, -1) for noise in (version.noise, turned(version.noise)))
+    return found + Patchwork.of(comparison, height, width).laid(*noises).reshape(found.shape)
 
 
 def patches(image: NDArray[np.float32], comparison: Comparison) -> NDArray[np.float64]:

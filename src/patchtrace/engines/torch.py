@@ -21,9 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from patchtrace.engines.contract import Axis, BlockResult, Comparison, NoisyQuery
+from patchtrace.engines.contract import Version as QueryVersion
 from patchtrace.engines.preparation import (
     Answer,
     Colour,
+    Noise,
     block_result,
     colour_of,
     middle_pixels,
@@ -66,6 +68,8 @@ class Version:
         ``||x||^2 / 2v``
     signal, variance : float
         ``s`` and ``v``
+    noise : Noise, optional
+        Of a patchwork.
     parts : (3 + channels, row positions, column positions, images), in the precision and on the device of the work
         What :func:`_masses` answers, filled in batch by batch.
     """
@@ -74,6 +78,7 @@ class Version:
     offset: Tensor
     signal: float
     variance: float
+    noise: Noise | None
     parts: Tensor
 
     @property
@@ -107,7 +112,7 @@ class DeviceEngine(ABC):
         with exact_float32(), with_threads(self.threads), torch.inference_mode():
             colour = colour_of(block, comparison)
             middles = middle_pixels(block, comparison, colours)
-            versions = [self._version(*version, middles, colour, comparison) for version in query]
+            versions = [self._version(version, middles, colour, comparison) for version in query]
             for dtype in {version.parts.dtype for version in versions}:
                 alike = [version for version in versions if version.parts.dtype == dtype]
                 self._fill(alike, block, middles, colour.mean, comparison, memory)
@@ -115,22 +120,21 @@ class DeviceEngine(ABC):
 
     def _version(
         self,
-        noisy: NDArray[np.float32],
-        signal: float,
-        variance: float,
+        version: QueryVersion,
         middles: NDArray[np.float32],
         colour: Colour,
         comparison: Comparison,
     ) -> Version:
         import torch
 
-        terms = query_terms(noisy, signal, variance, colour, comparison)
+        terms = query_terms(version, colour, comparison)
         dtype = torch.float32 if terms.dtype is np.float32 else torch.float64
         # mps has no float64
         device = torch.device("cpu") if self.device.type == "mps" and dtype == torch.float64 else self.device
         images, channels, *positions = middles.shape
         parts = torch.empty((3 + channels, *positions, images), dtype=dtype, device=device)
-        return Version(torch.from_numpy(terms.pixels)[None], -torch.from_numpy(terms.offset), signal, variance, parts)
+        image, offset = torch.from_numpy(terms.pixels)[None], -torch.from_numpy(terms.offset)
+        return Version(image, offset, version.signal, version.variance, terms.noise, parts)
 
     def _fill(
         self,
@@ -224,9 +228,8 @@ class TorchEngine(DeviceEngine):
     def parts(
         self, version: Version, train: dict[tuple[_Run, _Run], _Partners], layout: Layout, rows_at_once: int
     ) -> Iterator[tuple[slice, slice, Tensor]]:
-        image = version.image * (-version.signal / version.variance)
-        norm_factors = image.new_full((1, layout.rows.positions, image.shape[3]), version.norm_factor)
-        stacked = _stacked(image, norm_factors, layout, version.parts)
+        stacked = _stacked_query(version.image, version.norm_factor, version, layout)
+        noise = _noise(version, layout)
         for (down, across), partners in train.items():
             # a row over the border has one partner, not all the inner rows
             step = rows_at_once * (1 if down.inside else len(layout.rows.interior))
@@ -235,6 +238,12 @@ class TorchEngine(DeviceEngine):
                 groups = slice(0, 1) if down.inside else slice(start - down.start, piece.stop - down.start)
                 left = _groups(stacked, piece, across, layout)[:, 0]
                 distances = _distances(left, partners.right[groups], piece, across, layout)
+                if noise is not None:
+                    rows = noise.turned if not down.inside and not across.inside else noise.plain
+                    left = _groups(rows, piece, across, layout)[:, 0]
+                    of_noise = _distances(left, partners.right[groups], piece, across, layout)
+                    columns = noise.columns[across.places] - across.start
+                    distances += of_noise[:, columns] * noise.signs[piece.places, across.places, None, None]
                 yield piece.places, across.places, _masses(distances, partners.middles[groups], layout.comparison.k)
 
 
@@ -375,6 +384,39 @@ def _stacked(images: Tensor, norms: Tensor, layout: Layout, like: Tensor) -> Ten
     images, norms = (part.to(like.dtype).to(like.device) for part in (images, norms))
     taps = images.unfold(2, layout.reach + 1, 1)[:, :, : layout.rows.positions, :, :: layout.comparison.pool]
     return torch.cat([taps.permute(2, 0, 1, 4, 3).flatten(2, 3), norms.transpose(0, 1)[:, :, None]], dim=2)
+
+
+def _stacked_query(image: Tensor, norm_factor: float, version: Version, layout: Layout) -> Tensor:
+    image = image * (-version.signal / version.variance)
+    norm_factors = image.new_full((1, layout.rows.positions, image.shape[3]), norm_factor)
+    return _stacked(image, norm_factors, layout, version.parts)
+
+
+class _NoiseRows(NamedTuple):
+    """Noise that is put on patch by patch: the rows for each row of query patches, and, for corners, the turned ones."""
+
+    plain: Tensor
+    turned: Tensor
+    columns: Tensor
+    signs: Tensor
+
+
+def _noise(version: Version, layout: Layout) -> _NoiseRows | None:
+    import torch
+
+    if version.noise is None:
+        return None
+    pixels, turned, work = version.noise
+    plain, other = (
+        _stacked_query(torch.from_numpy(part)[None], 0.0, version, layout)
+        for part in (pixels, turned)
+    )
+    device = version.parts.device
+    plain = plain[torch.from_numpy(work.rows).to(device)]
+    odd = torch.from_numpy(work.turned.any(axis=1)).to(device)
+    corners = torch.where(odd[:, None, None, None], other, plain)
+    signs = torch.from_numpy(work.signs).to(version.parts)
+    return _NoiseRows(plain, corners, torch.from_numpy(work.columns).to(device), signs)
 
 
 def _groups(stacked: Tensor, down: _Run, across: _Run, layout: Layout) -> Tensor:
