@@ -291,7 +291,7 @@ template <class T> struct Comparer {
         double* const products = part<double>(keeping ? keeping->corners : at.plane);
         corner_products(products);
         if (!keeping)
-            answer_corners(norm_scale, [=, this](int row, int column) {
+            answer_corners(norm_scale, [=](int row, int column) {
                 return products[std::size_t(row) * picture.width + column];
             });
     }
@@ -347,7 +347,8 @@ template <class T> struct Comparer {
             for (int column = g.columns.first; column < g.columns.first + g.columns.inside; ++column)
                 answer_sum(row, column, kept_inside(pixels, row, column),
                            kept_inside(noise, work.rows[row], work.columns[column]), T(sign(row, column)));
-        for (const bool rows : {true, false}) {
+        for (int axis = 0; axis < 2; ++axis) {
+            const bool rows = axis == 0;
             const Axis &border = rows ? g.rows : g.columns, &along = rows ? g.columns : g.rows;
             const int* const places = rows ? work.columns : work.rows;
             for (int position = 0; position < border.positions; ++position) {
@@ -408,7 +409,8 @@ template <class T> void prepare(const Geometry& g, const Query& query, void* scr
     char* at = static_cast<char*>(prepared);
     prepare_picture<T>(g, query.pixels, query.colour, BINARY * query.scale, plane, at, nullptr);
     if (!g.patchwork) return;
-    for (const float* noise : {query.noise, query.turned})
+    const float* const noises[] = {query.noise, query.turned};
+    for (const float* noise : noises)
         prepare_picture<T>(g, noise, nullptr, BINARY * query.scale, plane, at += PictureLayout<T>(g).end, nullptr);
 }
 

@@ -211,6 +211,13 @@ def test_ctrl_c_is_heard_inside_one_long_call():
         {"middle": 5},
         {"middle": -1},
         {"train_colour": np.zeros(2)},
+        {"turned": None},
+        {"noise": np.zeros((1, 3, 20, 19), np.float32)},
+        {"signs": np.ones((16, 15), np.float32)},
+        {"turned_rows": np.zeros(15, bool)},
+        {"noise_rows": np.arange(15, dtype=np.int32)},
+        {"noise_rows": np.arange(16, dtype=np.int32) + 1},
+        {"noise_columns": np.arange(16, dtype=np.int32) - 1},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -237,6 +244,12 @@ def test_numbers_that_do_not_fit_are_refused_before_memory_is_touched(change):
         "log_normaliser": np.empty((1, 256)),
         "share": np.empty((1, 256, 2), np.float32),
         "colour": np.empty((1, 256, 2, 3), np.float32),
+        "noise": block[:1],
+        "turned": block[:1],
+        "noise_rows": np.arange(16, dtype=np.int32),
+        "noise_columns": np.arange(16, dtype=np.int32),
+        "signs": np.ones((16, 16), np.float32),
+        "turned_rows": np.zeros(16, bool),
     }
     native.kernel().compare(**fitting)
     with pytest.raises(ValueError, match=r"."):

@@ -141,10 +141,21 @@ def test_a_seed_repeats_and_another_does_not():
     assert not np.allclose(run().scores, run(replace(TWO_SCALES, seed=1)).scores, rtol=0.01)
 
 
-def test_the_first_of_two_draws_is_the_single_one():
-    one, two = (run(replace(TWO_SCALES, draws=draws)).scores for draws in (1, 2))
-    eps = {t: -np.random.default_rng((0, t, 0)).standard_normal((3, 10, 12)) for t in (100, 300)}
-    close(two, (one + run(noise=eps).scores) / 2)  # the second is its negative
+def test_two_draws_of_large_pictures_are_a_noise_and_its_negative():
+    rng = np.random.default_rng(5)
+    train, query = rng.integers(0, 256, (4, 20, 22, 3), np.uint8), rng.integers(0, 256, (1, 20, 22, 3), np.uint8)
+    recipe = Recipe((Level(100, (Scale(3),)),), k=7)
+
+    def scores(draws=1, **options):
+        return NDA(replace(recipe, draws=draws)).fit(train).attribute(query, **options).scores
+
+    eps = {100: -np.random.default_rng((0, 100, 0)).standard_normal((3, 20, 22))}
+    close(scores(2), (scores() + scores(noise=eps)) / 2)
+
+
+def test_a_single_draw_is_the_same_noise_for_all_patches():
+    eps = {t: np.random.default_rng((0, t, 0)).standard_normal((3, 10, 12)) for t in (100, 300)}
+    np.testing.assert_array_equal(run().scores, run(noise=eps).scores)
 
 
 def test_exponent_raises_scores_and_leaves_shares():

@@ -23,6 +23,9 @@ from patchtrace.sampling import Estimate, Moments, Plan, chance_of_top, estimate
 
 #: Draws of a level that are compared in one go.
 TOGETHER = 16
+#: Up to so many patches within the picture what a patchwork keeps of an image stays in the cache. Pictures with more are
+#: sampled in pairs; they have so many patches that chance matters less.
+PATCHWORK_PATCHES = 256
 
 
 class NDA(Method):
@@ -219,6 +222,7 @@ class _Level(NamedTuple):
     t: int
     steps: tuple[_Step, ...]
     cost: int
+    patchwork: bool
 
 
 def _check_start(start: Attribution, recipe: Recipe, train: ImageSet, queries: ImageSet) -> None:
@@ -236,6 +240,7 @@ def _check_start(start: Attribution, recipe: Recipe, train: ImageSet, queries: I
 
 
 def levels_of(recipe: Recipe, size: tuple[int, int]) -> list[_Level]:
+    """The levels of a recipe for pictures of this size. A single draw is made as the paper does, never a patchwork."""
     levels = []
     for level in recipe.levels:
         steps = []
@@ -243,8 +248,20 @@ def levels_of(recipe: Recipe, size: tuple[int, int]) -> list[_Level]:
             comparison = Comparison.of(scale, recipe)
             name = Part(level.t, scale.patch, scale.pool)
             steps.append(_Step(name, comparison, weight, comparison.patches(*size)))
-        levels.append(_Level(level.t, tuple(steps), sum(step.comparison.pairs(*size) for step in steps)))
+        inside = (np.prod([len(step.comparison.inside(side)) for side in size]) for step in steps)
+        patchwork = recipe.draws != 1 and max(inside) <= PATCHWORK_PATCHES
+        levels.append(_Level(level.t, tuple(steps), sum(step.comparison.pairs(*size) for step in steps), patchwork))
     return levels
+
+
+def drawn(level: _Level, seed: int, first: int, last: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Noises first to last of a level: one for each draw, or, without a patchwork, pairs of one and its negative."""
+    size = 1 if level.patchwork else 2
+    noises = [
+        np.random.default_rng((seed, level.t, draw // size)).standard_normal(shape) * (-1) ** (draw % size)
+        for draw in range(first, last)
+    ]
+    return np.stack(noises).astype(np.float32)
 
 
 class _Sampled:
@@ -314,12 +331,13 @@ class _Sampled:
         for level, moments, wanted in zip(self.levels, self.moments, draws, strict=True):
             last = moments.draws + wanted
             while moments.draws < last:
-                noise = self._noise(level.t, moments.draws, min(last, moments.draws + TOGETHER))
+                noise = self._noise(level, moments.draws, min(last, moments.draws + TOGETHER))
+                patchwork = level.patchwork and self.noise is None
                 values = np.zeros((len(noise), len(self.train)))
                 for place, step in enumerate(level.steps, start=number):
                     masses = step.weight * image_masses(
                         self.engine,
-                        NoisyQuery.of(self.clean, noise, *self.recipe.noise_at(level.t)),
+                        NoisyQuery.of(self.clean, noise, *self.recipe.noise_at(level.t), patchwork=patchwork),
                         self.train,
                         step.comparison,
                         flips=self.recipe.flips,
@@ -329,20 +347,16 @@ class _Sampled:
                     values += masses
                     if len(self.sums):
                         self.sums[place] += masses.sum(axis=0) / len(self.levels)
-                size = 2 if self.noise is None else 1  # noises that the caller gives come in no pairs
+                size = 1 if patchwork or self.noise is not None else 2  # noises that the caller gives are no pairs
                 for first in range(0, len(values), size):
                     moments.add(values[first : first + size])
             number += len(level.steps)
 
-    def _noise(self, t: int, first: int, last: int) -> NDArray[np.float32]:
-        """Draws first to last of a level. From the seed they are pairs of a noise and its negative."""
+    def _noise(self, level: _Level, first: int, last: int) -> NDArray[np.float32]:
+        """Draws first to last of a level."""
         if self.noise is not None:
-            return self.noise[t][first:last]
-        drawn = []
-        for draw in range(first, last):
-            eps = np.random.default_rng((self.recipe.seed, t, draw // 2)).standard_normal(self.train.shape)
-            drawn.append(-eps if draw % 2 else eps)
-        return np.stack(drawn).astype(np.float32)
+            return self.noise[level.t][first:last]
+        return drawn(level, self.recipe.seed, first, last, self.train.shape)
 
     def estimate(self) -> Estimate:
         return estimate(self.moments)
