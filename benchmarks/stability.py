@@ -5,24 +5,26 @@
     .venv/bin/python benchmarks/stability.py rotations # what draws turned into each other have in common
 
 Draws of the noise are made once, for each level, query and collection, and kept in results/stability/ (not part of the
-project). Everything else is computed from them: plain sampling, antithetic pairs, draws where the variance is. Writes
-results/stability.json, prints the tables of docs/stability.md and draws its figure.
+project): plain ones, with one noise for all patches of the query, and those that patchtrace makes (pairs of a noise and
+its negative at levels with small patches, patchworks at those with large ones). Everything else is computed from them.
+Writes results/stability.json, prints the tables of docs/stability.md and draws its figure.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
 from patchtrace import ImageSet, Recipe
 from patchtrace.engines import NoisyQuery, get_engine, image_masses
-from patchtrace.methods.nda import levels_of
+from patchtrace.methods.nda import drawn, levels_of
 from patchtrace.sampling import Moments, Plan, chance_of_top, estimate
 
 HERE = Path(__file__).resolve().parent
@@ -31,60 +33,79 @@ KEPT = HERE / "results" / "stability"
 RESULTS = HERE / "results" / "stability.json"
 FIGURE = HERE.parent / "docs" / "stability.png"
 QUERIES = 8
-RECIPE = Recipe.preset("cifar")
-#: Pairs of draws that are made for each of the two runs: of levels with small patches, and of those with large ones.
-PAIRS = {False: 4, True: 32}
+RECIPE = Recipe.preset("cifar-stable")
+
+
+class Counts(NamedTuple):
+    """Draws for each of the two runs: plain ones, and ours at levels with small and with large patches."""
+
+    plain: int
+    small: int
+    large: int
+
+
+COUNTS = {1000: Counts(16, 16, 64), 5000: Counts(4, 4, 16)}
 TOP = 10
+TOGETHER = 4
 
 
-def large(t: int) -> bool:
-    return t >= 400
+class Drawn(NamedTuple):
+    """Values [query][level] (runs, draws, images), and the seconds that a draw takes at each level."""
+
+    values: list[list[np.ndarray]]
+    seconds: list[float]
+    sizes: list[int]  # draws in a sample
 
 
-def collected(images: int) -> tuple[list[list[np.ndarray]], list[float]]:
-    """Values [query][level] (runs, pairs, 2, images), and the seconds that a draw takes at each level."""
+def collected(images: int, kind: str) -> Drawn:
     with np.load(PICTURES) as archive:
         train, queries = ImageSet.open(archive["train"][:images]), ImageSet.open(archive["val"][:QUERIES])
     levels = levels_of(RECIPE, train.shape[1:])
     engine = get_engine("native")
     KEPT.mkdir(parents=True, exist_ok=True)
-    seconds_path = KEPT / f"seconds-{images}.json"
+    seconds_path = KEPT / f"seconds-{kind}-{images}.json"
     seconds: dict[str, float] = json.loads(seconds_path.read_text()) if seconds_path.exists() else {}
+    plain = kind == "plain"
+    counts = [
+        COUNTS[images].plain if plain else COUNTS[images].large if level.patchwork else COUNTS[images].small
+        for level in levels
+    ]
     values: list[list[np.ndarray]] = []
-    with tqdm(total=QUERIES * sum(2 * PAIRS[large(level.t)] for level in levels), disable=None) as bar:
+    with tqdm(total=QUERIES * 2 * sum(counts), disable=None, desc=f"{kind}, {images}") as bar:
         for q in range(QUERIES):
             clean = queries.block(q, q + 1)[0]
             values.append([])
-            for level in levels:
-                pairs = PAIRS[large(level.t)]
-                path = KEPT / f"{images}-{q}-{level.t}.npy"
+            for level, count in zip(levels, counts, strict=True):
+                path = KEPT / f"{kind}-{images}-{q}-{level.t}.npy"
                 if not path.exists():
-                    found = np.empty((2, pairs, 2, images), dtype=np.float32)
-                    begin = time.perf_counter()
-                    for run in range(2):
-                        for first in range(0, pairs, 4):
-                            eps = [
-                                np.random.default_rng((run, level.t, pair)).standard_normal(train.shape)
-                                for pair in range(first, first + 4)
-                            ]
-                            noise = np.stack([sign * one for one in eps for sign in (1, -1)]).astype(np.float32)
-                            noisy = NoisyQuery.of(clean, noise, *RECIPE.noise_at(level.t))
-                            masses = sum(
-                                step.weight
-                                * image_masses(engine, noisy, train, step.comparison, flips=False, memory=10**9)
-                                for step in level.steps
+                    found = np.empty((2, count, images), dtype=np.float32)
+                    for run, first in itertools.product(range(2), range(0, count, TOGETHER)):
+                        last = min(count, first + TOGETHER)
+                        if plain:
+                            noise = np.random.default_rng((run, level.t, first, 1)).standard_normal(
+                                (last - first, *train.shape), dtype=np.float32
                             )
-                            found[run, first : first + 4] = masses.reshape(4, 2, images)
-                            bar.update(4)
-                    # best of all queries: other programs only ever make it slower
-                    each = (time.perf_counter() - begin) / (4 * pairs)
-                    seconds[str(level.t)] = min(each, seconds.get(str(level.t), np.inf))
+                        else:
+                            noise = drawn(level, run, first, last, train.shape)
+                        noisy = NoisyQuery.of(
+                            clean, noise, *RECIPE.noise_at(level.t), patchwork=level.patchwork and not plain
+                        )
+                        begin = time.perf_counter()
+                        found[run, first:last] = sum(
+                            step.weight * image_masses(engine, noisy, train, step.comparison, flips=False, memory=10**9)
+                            for step in level.steps
+                        )
+                        # the best of all: other programs only ever make it slower
+                        each = (time.perf_counter() - begin) / (last - first)
+                        seconds[str(level.t)] = min(each, seconds.get(str(level.t), np.inf))
+                        bar.update(last - first)
                     np.save(path, found)
                     seconds_path.write_text(json.dumps(seconds))
                 else:
-                    bar.update(2 * pairs)
-                values[-1].append(np.load(path, mmap_mode="r"))
-    return values, [seconds[str(level.t)] for level in levels]
+                    bar.update(2 * count)
+                values[-1].append(np.load(path))
+    sizes = [1 if plain or level.patchwork else 2 for level in levels]
+    return Drawn(values, [seconds[str(level.t)] for level in levels], sizes)
 
 
 # --- two runs compared ---
@@ -98,36 +119,31 @@ def compared(one: np.ndarray, two: np.ndarray) -> tuple[float, float, float]:
 
 def plain(values: list[np.ndarray], run: int, draws: int) -> np.ndarray:
     """Independent draws, as many at every level."""
-    return np.mean([level[run, :draws, 0].mean(axis=0, dtype=float) for level in values], axis=0)
+    return np.mean([level[run, :draws].mean(axis=0, dtype=float) for level in values], axis=0)
 
 
-def antithetic(values: list[np.ndarray], run: int, draws: int) -> np.ndarray:
-    return np.mean([level[run, : draws // 2].mean(axis=(0, 1), dtype=float) for level in values], axis=0)
-
-
-def adaptive(values: list[np.ndarray], run: int, costs: list[float], most: float) -> dict[str, Any]:
+def adaptive(ours: Drawn, query: int, run: int, most: float) -> dict[str, Any]:
     """What ``draws="auto"`` does, until the list is settled or so many seconds are spent."""
+    values = ours.values[query]
     moments = [Moments.of(level.shape[-1]) for level in values]
-    plan = Plan(costs, 2 * PAIRS[True])
-    added = [1] * len(values)
-    spent = 0.0
+    plan = Plan([level.cost for level in levels_of(RECIPE, (32, 32))], 2**20)
+    wanted = [2] * len(values)
     while True:
-        for level, found, pairs in zip(values, moments, added, strict=True):
-            first = found.draws // 2
-            for pair in range(first, min(first + pairs, level.shape[1])):
-                found.add(level[run, pair].astype(float))
-        spent = sum(found.draws * cost for found, cost in zip(moments, costs, strict=True))
+        for level, found, size, draws in zip(values, moments, ours.sizes, wanted, strict=True):
+            for first in range(found.draws, draws, size):
+                found.add(level[run, first : first + size].astype(float))
+        spent = sum(found.draws * cost for found, cost in zip(moments, ours.seconds, strict=True))
         result = estimate(moments)
         sure = float(np.sort(chance_of_top(result, TOP))[::-1][:TOP].mean())
-        added = plan.next(moments, TOP)
-        over = any(m.draws // 2 + n > level.shape[1] for m, n, level in zip(moments, added, values, strict=True))
-        if sure >= 0.95 or not any(added) or over or spent >= most:
+        wanted = [found.draws + 2 * pairs for found, pairs in zip(moments, plan.next(moments, TOP), strict=True)]
+        over = any(draws > level.shape[1] for draws, level in zip(wanted, values, strict=True))
+        if sure >= 0.95 or over or spent >= most:
             return {"mean": result.mean, "seconds": spent, "sure": sure, "draws": [m.draws for m in moments]}
 
 
 def measured(images: int) -> dict[str, Any]:
-    values, costs = collected(images)
-    whole = sum(costs)
+    ours, ordinary = collected(images, "ours"), collected(images, "plain")
+    whole = sum(ordinary.seconds)
     rows = []
 
     def row(name: str, results: list[tuple[np.ndarray, np.ndarray]], seconds: float, **more: Any) -> None:
@@ -137,30 +153,32 @@ def measured(images: int) -> dict[str, Any]:
              "correlation": each[:, 2].mean(), **more}
         )  # fmt: skip
 
-    for draws in (1, 2, 4):
-        row(f"plain, {draws}", [tuple(plain(v, run, draws) for run in (0, 1)) for v in values], draws * whole)
-    for draws in (2, 4, 8):
-        row(f"pairs, {draws}", [tuple(antithetic(v, run, draws) for run in (0, 1)) for v in values], draws * whole)
-    for most in (2, 3, 4, 6, 8, 12, 16):
-        runs = [[adaptive(v, run, costs, most * whole) for run in (0, 1)] for v in values]
+    for draws in (1, 2, 4, 8, 16):
+        if draws <= COUNTS[images].plain:
+            two_runs = [tuple(plain(v, run, draws) for run in (0, 1)) for v in ordinary.values]
+            row(f"plain, {draws}", two_runs, draws * whole)
+    for most in (1, 3, 4, 5, 6, 8, 12, 16, 24):
+        runs = [[adaptive(ours, q, run, most * whole) for run in (0, 1)] for q in range(QUERIES)]
         row(
-            f"auto, up to {most}",
+            "auto, least" if most == 1 else f"auto, up to {most}",
             [(a["mean"], b["mean"]) for a, b in runs],
             float(np.mean([one["seconds"] for two in runs for one in two])),
             settled=float(np.mean([one["sure"] >= 0.95 for two in runs for one in two])),
             settled_overlap=_mean(
                 [compared(a["mean"], b["mean"])[0] for a, b in runs if min(a["sure"], b["sure"]) >= 0.95]
             ),
+            sure=float(np.mean([one["sure"] for two in runs for one in two])),
             draws=np.mean([one["draws"] for two in runs for one in two], axis=0).round(1).tolist(),
         )
     return {
         "images": images,
-        "seconds of a draw": costs,
+        "seconds of a plain draw": ordinary.seconds,
+        "seconds of a draw": ours.seconds,
         "rows": rows,
-        "variance": where(values),
-        "gains": gains(values),
-        "needed": needed(values),
-        "coverage": coverage(values),
+        "variance": where(ordinary),
+        "gains": gains(ours, ordinary),
+        "needed": needed(ours),
+        "coverage": coverage(ours),
     }
 
 
@@ -168,39 +186,46 @@ def _mean(values: list[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def where(values: list[list[np.ndarray]]) -> list[float]:
-    """The part of each level in the variance of one draw, over the first 50 images of each query."""
+def first_images(level: np.ndarray, count: int = 50) -> np.ndarray:
+    """Those with the largest mean over all draws (runs, draws, images)."""
+    return np.argsort(-level.mean(axis=(0, 1), dtype=float))[:count]
+
+
+def variance(level: np.ndarray, images: np.ndarray, size: int) -> float:
+    """Of one sample, the mean of so many draws, summed over images."""
+    samples = level[..., images].reshape(-1, size, len(images)).mean(axis=1, dtype=float)
+    return float(samples.var(axis=0, ddof=1).sum())
+
+
+def where(ordinary: Drawn) -> list[float]:
+    """The part of each level in the variance of one plain draw, over the first 50 images of each query."""
     parts = []
-    for of_query in values:
-        means = np.mean([level[:, :, :, :].mean(axis=(0, 1, 2), dtype=float) for level in of_query], axis=0)
-        first = np.argsort(-means)[:50]
-        parts.append([level[:, :, 0][:, :, first].reshape(-1, 50).var(axis=0, ddof=1).sum() for level in of_query])
+    for of_query in ordinary.values:
+        first = first_images(np.mean(of_query, axis=0))
+        parts.append([variance(level, first, 1) for level in of_query])
     shares = np.array(parts) / np.sum(parts, axis=1, keepdims=True)
     return [float(x) for x in shares.mean(axis=0)]
 
 
-def gains(values: list[list[np.ndarray]]) -> list[float]:
-    """For each level how many independent draws a draw in a pair is worth."""
+def gains(ours: Drawn, ordinary: Drawn) -> list[float]:
+    """For each level how many plain draws one of ours is worth, over the first 50 images of the level."""
     found = []
-    for number in range(len(values[0])):
-        each = []
-        for of_query in values:
-            level = of_query[number]
-            first = np.argsort(-level.mean(axis=(0, 1, 2), dtype=float))[:50]
-            draws = level[..., first].reshape(-1, 2, 50).astype(float)
-            off = draws - draws.mean(axis=(0, 1))
-            each.append((off**2).mean() / (off**2 + off * off[:, ::-1]).mean())
-        found.append(float(np.mean(each)))
+    for number, size in enumerate(ours.sizes):
+        sums = np.zeros(2)
+        for q in range(QUERIES):
+            first = first_images(ours.values[q][number])
+            sums += variance(ordinary.values[q][number], first, 1), variance(ours.values[q][number], first, size) * size
+        found.append(float(sums[0] / sums[1]))
     return found
 
 
-def needed(values: list[list[np.ndarray]]) -> list[float]:
+def needed(ours: Drawn) -> list[float]:
     """For each level the part of the images that together hold 98 % of the weight, in the mean over draws."""
     found = []
-    for number in range(len(values[0])):
+    for number in range(len(ours.sizes)):
         each = []
-        for of_query in values:
-            weights = np.sort(of_query[number].mean(axis=(0, 1, 2), dtype=float))[::-1]
+        for of_query in ours.values:
+            weights = np.sort(of_query[number].mean(axis=(0, 1), dtype=float))[::-1]
             each.append((np.searchsorted(weights.cumsum() / weights.sum(), 0.98) + 1) / len(weights))
         found.append(float(np.mean(each)))
     return found
@@ -233,27 +258,26 @@ def rotations() -> None:
             print(f"t {level.t}, {angle} degrees: {', '.join(f'{x:.2f}' for x in each)}")
 
 
-def coverage(values: list[list[np.ndarray]]) -> dict[str, tuple[float, float]]:
+def coverage(ours: Drawn) -> dict[str, tuple[float, float]]:
     """How often 95 % intervals from so many draws at each level hold the mean of all others: first 50 images, all."""
     found = {}
     rng = np.random.default_rng(0)
-    for draws in (2, 4, 8):
+    for draws in (2, 4):
         first, everywhere = [], []
         for repeat in range(40):
-            of_query = values[repeat % len(values)]
             moments, rest, rest_variance = [], [], []
-            for level in of_query:
-                pairs = level.reshape(-1, 2, level.shape[-1])
-                order = rng.permutation(len(pairs))
+            for level, size in zip(ours.values[repeat % QUERIES], ours.sizes, strict=True):
+                samples = level.reshape(-1, size, level.shape[-1])
+                order = rng.permutation(len(samples))
                 moments.append(Moments.of(level.shape[-1]))
-                for pair in order[: draws // 2]:
-                    moments[-1].add(pairs[pair].astype(float))
-                others = pairs[np.sort(order[draws // 2 :])].mean(axis=1, dtype=float)
+                for sample in order[: draws // size]:
+                    moments[-1].add(samples[sample].astype(float))
+                others = samples[np.sort(order[draws // size :])].mean(axis=1, dtype=float)
                 rest.append(others.mean(axis=0))
                 rest_variance.append(others.var(axis=0, ddof=1) / len(others))
             reference = np.mean(rest, axis=0)
             few = estimate(moments)
-            width = 1.96 * np.sqrt(few.inflated() ** 2 + np.sum(rest_variance, axis=0) / len(of_query) ** 2)
+            width = 1.96 * np.sqrt(few.inflated() ** 2 + np.sum(rest_variance, axis=0) / len(rest) ** 2)
             inside = np.abs(few.mean - reference) < width
             first.append(inside[np.argsort(-reference)[:50]].mean())
             everywhere.append(inside.mean())
@@ -276,11 +300,15 @@ def print_tables(results: dict[str, Any]) -> None:
                 f"{row['correlation']:.2f} | {settled} |"
             )
         print("\n| | " + " | ".join(f"t {t}" for t in levels) + " |\n" + "|---" * (len(levels) + 1) + "|")
-        costs = np.array(part["seconds of a draw"])
-        print("| part of the variance | " + " | ".join(f"{x:.3f}" for x in part["variance"]) + " |")
-        print("| part of the time | " + " | ".join(f"{x:.2f}" for x in costs / costs.sum()) + " |")
-        print("| a draw in a pair is worth | " + " | ".join(f"{x:.2f}" for x in part["gains"]) + " |")
-        print("| images that hold 98 % of the weight | " + " | ".join(f"{x:.2f}" for x in part["needed"]) + " |")
+        costs, ours = (np.array(part[f"seconds of a {kind}draw"]) for kind in ("plain ", ""))
+        for name, numbers, digits in (
+            ("part of the variance of a plain draw", part["variance"], 3),
+            ("part of its time", costs / costs.sum(), 2),
+            ("a draw of ours is worth", part["gains"], 1),
+            ("and takes", ours / costs, 2),
+            ("images that hold 98 % of the weight", part["needed"], 2),
+        ):
+            print(f"| {name} | " + " | ".join(f"{x:.{digits}f}" for x in numbers) + " |")
         print("\n| draws at each level | first 50 images | all images |\n|---|---|---|")
         for draws, (first, everywhere) in part["coverage"].items():
             print(f"| {draws} | {first:.3f} | {everywhere:.3f} |")
@@ -291,7 +319,7 @@ def plot(results: dict[str, Any]) -> None:
 
     figure, axes = plt.subplots(1, len(results) + 1, figsize=(4.4 * (len(results) + 1), 3.6), layout="constrained")
     for axis, (images, part) in zip(axes, results.items(), strict=False):
-        for kind, colour in (("plain", "#6a737d"), ("pairs", "#e69f00"), ("auto", "#0072b2")):
+        for kind, colour in (("plain", "#6a737d"), ("auto", "#0072b2")):
             rows = [row for row in part["rows"] if row["name"].startswith(kind)]
             axis.plot([r["seconds"] for r in rows], [r["top 10"] for r in rows], "o-", color=colour, label=kind)
         axis.set(xscale="log", ylim=(0, 1), title=f"{images} images", xlabel="seconds for a query",
@@ -305,7 +333,7 @@ def plot(results: dict[str, Any]) -> None:
     part = next(iter(results.values()))
     names = [f"t {level.t}\nP {level.scales[0].patch}" for level in RECIPE.levels]
     places = np.arange(len(names))
-    costs = np.array(part["seconds of a draw"])
+    costs = np.array(part["seconds of a plain draw"])
     axes[-1].bar(places - 0.2, part["variance"], 0.4, color="#d55e00", label="of the variance")
     axes[-1].bar(places + 0.2, costs / costs.sum(), 0.4, color="#56b4e9", label="of the time")
     axes[-1].set(xticks=places, xticklabels=names, ylabel="part", title="where the variance is")

@@ -94,6 +94,15 @@ struct Case {
     std::string precisions;  // of the queries: w for float64, n for float32
     bool constant = false;
     std::size_t cache = 1 << 18;
+    bool patchwork = false;
+
+    // The same with the noise of its first query apart.
+    Case as_patchwork() const {
+        Case other = *this;
+        other.patchwork = true;
+        other.precisions.resize(1);
+        return other;
+    }
 
     int taps() const { return patch / pool; }
     int extent() const { return taps() * pool; }
@@ -115,14 +124,15 @@ struct Case {
         return true;
     }
     Geometry geometry() const {
-        return {channels, axis(height), axis(width), taps(), pool, middle(), divisor(), k, cache};
+        return {channels, axis(height), axis(width), taps(), pool, middle(), divisor(), k, cache, patchwork};
     }
     std::string text() const {
         char line[200];
         std::snprintf(line, sizeof line,
-                      "%d channels, %d x %d, patch %d, pool %d (%s), border %s, k %ld, %d images, queries %s, cache %zu%s",
+                      "%d channels, %d x %d, patch %d, pool %d (%s), border %s, k %ld, %d images, queries %s, cache %zu%s%s",
                       channels, height, width, patch, pool, mean ? "mean" : "orthonormal", BORDERS[border], k, images,
-                      precisions.c_str(), cache, constant ? ", constant" : "");
+                      precisions.c_str(), cache, constant ? ", constant" : "",
+                      patchwork ? ", patchwork" : "");
         return line;
     }
 };
@@ -135,6 +145,10 @@ struct Input {
     std::vector<std::unique_ptr<float[]>> noisy;
     std::vector<std::unique_ptr<double[]>> noisy_colour;
     std::vector<double> signal, variance;
+    // of the first query, for a patchwork: two parts of it, with every patch where it is
+    std::vector<float> pixels, noise, signs;
+    std::vector<int> rows, columns;
+    std::unique_ptr<bool[]> turned;
 
     Input(const Case& one, unsigned seed) : of(one), block(new float[one.images * one.pixels()]) {
         std::mt19937 random(seed);
@@ -156,6 +170,15 @@ struct Input {
             }
             for (int c = 0; c < of.channels; ++c) noisy_colour.back()[c] = signal.back() * colour[c];
         }
+        for (std::size_t i = 0; i < of.pixels(); ++i) {
+            pixels.push_back(float(signal[0] * block[i]));
+            noise.push_back(pixels[i] - noisy[0][i]);
+        }
+        signs.assign(of.patches(), -1.0f);
+        for (int r = 0; r < of.positions(of.height); ++r) rows.push_back(r);
+        for (int c = 0; c < of.positions(of.width); ++c) columns.push_back(c);
+        turned.reset(new bool[rows.size()]);
+        for (std::size_t r = 0; r < rows.size(); ++r) turned[r] = r % 2;
     }
 
     std::vector<Query> queries() const {
@@ -163,6 +186,11 @@ struct Input {
         for (std::size_t q = 0; q < noisy.size(); ++q)
             all.push_back({noisy[q].get(), noisy_colour[q].get(), signal[q] / variance[q],
                            -signal[q] * signal[q] / (2 * variance[q]), of.precisions[q] == 'w'});
+        if (of.patchwork) {
+            all[0].pixels = pixels.data();
+            all[0].noise = all[0].turned = noise.data();
+            all[0].patchwork = {rows.data(), columns.data(), signs.data(), turned.get()};
+        }
         return all;
     }
 };
@@ -499,12 +527,15 @@ int main(int count, char** arguments) {
     for (const Case& one : NASTY) {
         test_formula(all, one, ++seed);
         test_rubbish(all, one, seed);
+        test_formula(all, one.as_patchwork(), seed);
+        test_rubbish(all, one.as_patchwork(), seed);
     }
     std::mt19937 random(20240607);
     for (int i = 0; i < cases; ++i) {
         const Case one = random_case(random);
         test_formula(all, one, ++seed);
-        if (i % 4 == 0) test_rubbish(all, one, seed);
+        if (i % 2 == 0) test_formula(all, one.as_patchwork(), seed);
+        if (i % 4 == 0) test_rubbish(all, one, seed), test_rubbish(all, one.as_patchwork(), seed);
     }
     test_two_at_once(all);
     // seconds of work, if it were not stopped: in few large images, and in many small ones

@@ -1,8 +1,8 @@
 """How sure a mean over draws of the noise is, and where the next draws help most.
 
-Levels are independent of each other, so each has its own number of draws and its own running mean and variance. Draws
-come in pairs of a noise and its negative: what one of them overstates the other tends to understate. A pair is one
-sample; nothing but means and squared differences is kept.
+Levels are independent of each other, so each has its own number of draws and its own running mean and variance. Some
+draws come in pairs of a noise and its negative: what one of them overstates the other tends to understate. A pair is
+one sample; nothing but means and squared differences is kept.
 """
 
 from __future__ import annotations

@@ -86,9 +86,9 @@ def _compare(
         coarse = norms.astype(dtype).astype(np.float64)
         train_rows = _stacked(np.concatenate([train, coarse, norms - coarse], axis=1).astype(dtype), rows, comparison)
         own_middles: Floats = middles[images].astype(dtype)
-        for row, answer in enumerate(_compare_rows(
-            query_rows, noise_rows, train_rows, own_middles, rows, columns, comparison
-        )):
+        for row, answer in enumerate(
+            _compare_rows(query_rows, noise_rows, train_rows, own_middles, rows, columns, comparison)
+        ):
             totals[row, :, images], masses[row, :, images], painted[row, :, images] = answer
     peak = totals.max(axis=2)
     normaliser = peak + np.log(np.exp(totals - peak[:, :, None]).sum(axis=2))

@@ -179,12 +179,12 @@ class Patchwork(NamedTuple):
     """A noise of its own for each patch of the query, out of one noise for the picture.
 
     A score is a sum over query patches, and what a patch adds to its mean depends on the noise on that patch alone. So
-    any noise will do as long as each patch has normal noise, and it need not agree where patches overlap. With one noise
-    for all of them neighbours err alike; here they err in different ways, which cancels in the sum.
+    any noise will do as long as each patch has normal noise, and it need not agree where patches overlap. With one
+    noise for all of them neighbours err alike; here they err in different ways, which cancels in the sum.
 
-    A patch has the noise of the patch in another row and column, one that lies in the picture in the same way, and every
-    other block of 2 x 2 patches has its negative. A patch over a corner has no such other: in every other row it has
-    the noise at the same place of the :func:`turned` picture.
+    A patch has the noise of the patch in another row and column, one that lies in the picture in the same way, and
+    every other block of 2 x 2 patches has its negative. A patch over a corner has no such other: in every other row it
+    has the noise at the same place of the :func:`turned` picture.
 
     Parameters
     ----------

@@ -78,11 +78,10 @@ class ConvolutionEngine:
         pixels, offset, precision, noise = query_terms(version, colour, comparison)
         dtype = torch.float32 if precision is np.float32 else torch.float64
         device = torch.device("cpu") if self.device.type == "mps" and dtype == torch.float64 else self.device
-        kernels = patches(pixels, comparison)
+        cut = patches(pixels, comparison)
         if noise is not None:
-            kernels = kernels + noise.work.laid(*(patches(part, comparison) for part in (noise.pixels, noise.turned)))
-        kernels = kernels.reshape(-1, *kernels.shape[2:]) * (signal / variance)
-        kernels = torch.from_numpy(kernels).to(dtype).to(device)
+            cut = cut + noise.work.laid(*(patches(part, comparison) for part in (noise.pixels, noise.turned)))
+        kernels = torch.from_numpy(cut.reshape(-1, *cut.shape[2:]) * (signal / variance)).to(dtype).to(device)
         excluded = _excluded(block.shape[2], block.shape[3], comparison, device)
         pairs = 6 * excluded.numel()  # logits, weights, and what top-k and conv2d need
         # counted even if nobody asks for colours: the size decides how conv2d rounds, and shares must not change

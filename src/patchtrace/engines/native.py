@@ -84,7 +84,7 @@ class NativeEngine:
             wide[:] = wide.any()  # what versions have in common is computed once, in one precision
             work = Patchwork.of(comparison, *block.shape[2:])
             noise = np.ascontiguousarray(query.noise, dtype=np.float32)
-            patchwork = noise, turned(noise), work.rows, work.columns, work.signs, work.turned.any(axis=1)
+            patchwork = noise, turned(noise), work.rows, work.columns, work.signs, np.asarray(work.turned.any(axis=1))
         colour_sums = np.empty((*share.shape, block.shape[1]), dtype=np.float32) if colours else None
         kernel().compare(
             np.ascontiguousarray(query.versions, dtype=np.float32),

@@ -63,7 +63,8 @@ def query_terms(version: Version, colour: Colour, comparison: Comparison) -> Que
     if version.noise is not None:
         pictures = np.stack([version.noise, turned(version.noise)])
         work = Patchwork.of(comparison, *version.pixels.shape[1:])
-        noise = Noise(*prepared(pictures, np.zeros(len(pixels)), comparison), work)
+        plain, other = prepared(pictures, np.zeros(len(pixels)), comparison)
+        noise = Noise(plain, other, work)
         squares_of_patches += _with_noise(pixels, noise, comparison)
     offset = -squares_of_patches / (2 * variance)
     # how large logits are without the offset: seen from the query (of whose square D/2 is noise), and from the block

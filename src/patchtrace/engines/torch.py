@@ -393,7 +393,7 @@ def _stacked_query(image: Tensor, norm_factor: float, version: Version, layout: 
 
 
 class _NoiseRows(NamedTuple):
-    """Noise that is put on patch by patch: the rows for each row of query patches, and, for corners, the turned ones."""
+    """Noise that is put on patch by patch: the rows for each row of query patches, and those for its corners."""
 
     plain: Tensor
     turned: Tensor
@@ -407,10 +407,7 @@ def _noise(version: Version, layout: Layout) -> _NoiseRows | None:
     if version.noise is None:
         return None
     pixels, turned, work = version.noise
-    plain, other = (
-        _stacked_query(torch.from_numpy(part)[None], 0.0, version, layout)
-        for part in (pixels, turned)
-    )
+    plain, other = (_stacked_query(torch.from_numpy(part)[None], 0.0, version, layout) for part in (pixels, turned))
     device = version.parts.device
     plain = plain[torch.from_numpy(work.rows).to(device)]
     odd = torch.from_numpy(work.turned.any(axis=1)).to(device)
