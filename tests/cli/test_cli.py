@@ -569,6 +569,16 @@ def test_refine_adds_draws_to_a_run(call, photos, query, tmp_path):
     assert Attribution.load(tmp_path / "more").settings["recipe"]["draws"] == "auto"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["--draws", 2, "--seconds", 5], ["--preset", "cifar", "--most-draws", 9], ["--draws", 3, "--confidence", 0.9]],
+)
+def test_rules_for_stopping_need_draws_that_can_stop(call, photos, query, arguments):
+    code, _, error = call("attribute", query, "--train", photos, *arguments)
+    assert code == 2
+    assert "--draws auto" in error
+
+
 def test_refine_lists_what_could_not_be_read(call, photos, query, tmp_path):
     (photos / "broken.png").write_bytes(b"no picture")
     assert call("attribute", query, "--train", photos, *FAST, "--draws", 4, "-o", tmp_path / "run")[0] == 3

@@ -15,6 +15,7 @@ from patchtrace.cli.common import UNREADABLE, print_table, progress_bar, say_ski
 from patchtrace.cli.options import (
     check_memory,
     check_output,
+    check_sampling,
     collection_options,
     engine_options,
     opened_from,
@@ -80,6 +81,9 @@ def attribute(context: click.Context, /, **options: Any) -> int:
     # everything that can be wrong about the options is found before the first image is read
     _check_usage(context, options)
     recipe = Recipe.load(options["recipe"]) if options["recipe"] else None
+    if options["method"] == "nda":
+        chosen = Recipe.preset(options["preset"]) if options["preset"] else recipe
+        check_sampling(context, options["draws"] or (chosen.draws if chosen else "auto"))
     output: Path | None = options["output"]
     if output:
         check_output(output, [*options["train"], *options["query"]])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from patchtrace.cli.common import progress_bar
 from patchtrace.engines import ENGINES
@@ -146,6 +147,14 @@ sampling_options = _several(
         click.option("--seconds", type=click.FloatRange(0, min_open=True), help="For auto: time for a query."),
     ]
 )
+
+
+def check_sampling(context: click.Context, draws: int | str) -> None:
+    """Rules for stopping that would not be used are an error, not silence."""
+    for name in ("confidence", "most_draws", "seconds"):
+        if draws != "auto" and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = name.replace("_", "-")
+            raise click.UsageError(f"--{option} says when to stop, but the draws are {draws}: add --draws auto")
 
 
 def opened_from(options: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import click
 
 from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.cli.common import UNREADABLE, print_table, progress_bar, say_skipped, write_run
-from patchtrace.cli.options import engine_options, read_collection, read_queries, sampling_options
+from patchtrace.cli.options import check_sampling, engine_options, read_collection, read_queries, sampling_options
 from patchtrace.errors import PatchtraceError
 from patchtrace.methods import NDA
 from patchtrace.recipe import Recipe
@@ -25,7 +25,8 @@ from patchtrace.recipe import Recipe
 @engine_options
 @click.option("--json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
-def refine(run: Path, **options: Any) -> int:
+@click.pass_context
+def refine(context: click.Context, /, run: Path, **options: Any) -> int:
     """Add draws of the noise to a saved RUN, until its list is settled.
 
     The images are read again from where they were, and must not have changed. The draws that the run has count; the
@@ -37,6 +38,7 @@ def refine(run: Path, **options: Any) -> int:
       patchtrace refine run/ --most-draws 2000 --seconds 600
       patchtrace refine run/ --draws 64 -o steadier/
     """
+    check_sampling(context, options["draws"] or "auto")
     before = Attribution.load(run)
     opened = before.facts.get("opened")
     if before.moments is None or opened is None:
