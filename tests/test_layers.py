@@ -22,6 +22,7 @@ LAYERS = [
     ["engines"],
     ["score_machine"],
     ["methods"],
+    ["explain"],
     ["sheet", "demo"],
     ["cli"],
 ]

@@ -12,6 +12,7 @@ from importlib.metadata import version
 
 from patchtrace.attribution import Attribution, Hit
 from patchtrace.errors import PatchtraceError
+from patchtrace.explain import Explanation, explain
 from patchtrace.images import Decoding, ImageSet
 from patchtrace.methods import NDA, MachineInfluence, PixelSimilarity, RandomScores, attribute
 from patchtrace.provenance import Provenance, Samples
@@ -25,6 +26,7 @@ __all__ = [
     "NDA",
     "Attribution",
     "Decoding",
+    "Explanation",
     "Hit",
     "ImageSet",
     "Level",
@@ -39,4 +41,5 @@ __all__ = [
     "Schedule",
     "ScoreMachine",
     "attribute",
+    "explain",
 ]

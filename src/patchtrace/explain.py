@@ -1,0 +1,434 @@
+"""Why an image has its share: which of its patches resemble which patches of the query, where, and how strongly.
+
+Nothing of this is stored with a result. It is computed again from recipe and images: one pass over the whole set gives
+the normaliser of each query patch, and what single images do with it follows from them alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from patchtrace.attribution import Attribution, Part
+from patchtrace.engines import Comparison, Engine, NoisyQuery, compared, get_engine
+from patchtrace.engines.reference import noisy_patches, patches
+from patchtrace.errors import PatchtraceError
+from patchtrace.images import ImageSet
+from patchtrace.memory import DEFAULT_MEMORY, parse_memory
+from patchtrace.methods.nda import drawn, levels_of
+from patchtrace.progress import Counter, Progress
+from patchtrace.recipe import Recipe
+
+Floats = NDArray[np.float64]
+
+
+class Step(NamedTuple):
+    """One scale at one noise level.
+
+    ``weight`` is what one query patch counts in a share: the share of an image is the sum, over steps and query
+    patches, of ``weight`` times the part of the patch that the image accounts for.
+    """
+
+    name: Part
+    comparison: Comparison
+    weight: float
+    rows: int
+    columns: int
+    patchwork: bool
+
+
+class Match(NamedTuple):
+    """Two patches that resemble each other.
+
+    Places are (row, column) of the upper left pixel, negative where a patch hangs over the border. ``weight`` is what
+    the pair adds to the image's share. A ``mirrored`` match is with the mirrored image; its place is in the mirror.
+    """
+
+    query: tuple[int, int]
+    train: tuple[int, int]
+    size: int
+    t: int
+    pool: int
+    weight: float
+    mirrored: bool = False
+
+
+class Partners(NamedTuple):
+    """For each query patch the patch of an image that resembles it most: (rows, columns) each.
+
+    ``place`` is row times columns plus column, ``part`` the part of the query patch that this one pair accounts for.
+    """
+
+    place: NDArray[np.intp]
+    part: Floats
+    mirrored: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """The query and one training image.
+
+    Parameters
+    ----------
+    index : int
+        Of the training image.
+    grids : one float64 (rows, columns) for each step
+        The part of each query patch that the image accounts for, from 0 to 1.
+    partners : one Partners for each step
+    heat : one float64 (height, width) for each step
+        Which pixels of the training image do the explaining. Sums to the step's part of the share.
+    share : float
+        The sum over steps of ``weight * grid.sum()``.
+    matches : list of Match
+        The strongest pairs of patches, strongest first.
+    """
+
+    index: int
+    grids: list[Floats]
+    partners: list[Partners]
+    heat: list[Floats]
+    share: float
+    matches: list[Match]
+
+
+class Mosaic(NamedTuple):
+    """For each pixel of the query the image that accounts for most of it, and for how much: (height, width) each.
+
+    ``owner`` is a training index.
+    """
+
+    owner: NDArray[np.intp]
+    part: Floats
+
+
+def explain(
+    result: Attribution,
+    queries: ImageSet,
+    train: ImageSet,
+    query: int = 0,
+    *,
+    images: int = 50,
+    draws: int | None = 2,
+    engine: str = "auto",
+    device: str | None = None,
+    threads: int | None = None,
+    memory: str | int = DEFAULT_MEMORY,
+    progress: Progress | None = None,
+) -> Explanation:
+    """Look closer at one query of a result.
+
+    Parameters
+    ----------
+    result : Attribution
+        Made by NDA.
+    queries, train : ImageSet
+        The images that it was made of.
+    query : int
+        Which of the queries.
+    images : int
+        How many images, from the top of the list, are looked at patch by patch.
+    draws : int, optional
+        How many draws of the noise to use: the first of those that the result has. None: all of them, so that the
+        numbers add up to the shares of the result. With fewer the explanation has errors of its own.
+    engine, device, threads, memory
+        As for NDA.
+    progress : callable, optional
+        Called with (done, total).
+
+    Examples
+    --------
+    >>> import patchtrace as pt
+    >>> train = pt.ImageSet.open(np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), dtype=np.uint8))
+    >>> result = pt.NDA(pt.Recipe((pt.Level(100, (pt.Scale(patch=3),)),))).fit(train).attribute(train.subset([7]))
+    >>> found = pt.explain(result, train.subset([7]), train)
+    >>> found.pair(7).matches[0].query == found.pair(7).matches[0].train
+    True
+    """
+    recipe = _recipe_of(result, queries, train, query)
+    chosen = result.ranking(query)[:images]
+    levels = levels_of(recipe, train.shape[1:])
+    mean_patches = sum(step.weight * step.patches for level in levels for step in level.steps) / len(levels)
+    counts = [min(count, draws or count) for count in result.sampling["draws"][query]]
+    total = sum(count * step.cost for count, level in zip(counts, levels, strict=True) for step in level.steps)
+    count = Counter(progress, total * len(train))
+    work = get_engine(engine, threads=threads, device=device, pairs=total * len(train))
+    steps, noisy, normalisers, grids = [], [], [], []
+    clean = queries.block(query, query + 1)[0]
+    for level, number in zip(levels, counts, strict=True):
+        noise = drawn(level, recipe.seed, 0, number, train.shape)
+        for step in level.steps:
+            versions = NoisyQuery.of(clean, noise, *recipe.noise_at(level.t), patchwork=level.patchwork)
+            normaliser, grid = _patch_shares(
+                work, versions, train, step.comparison, chosen, recipe.flips, parse_memory(memory),
+                count.per_image(number * step.cost),
+            )  # fmt: skip
+            rows, columns = (step.comparison.axis(side).positions for side in train.shape[1:])
+            weight = step.weight / len(levels) / mean_patches
+            steps.append(Step(step.name, step.comparison, weight, rows, columns, level.patchwork))
+            noisy.append(versions)
+            normalisers.append(normaliser)
+            grids.append(grid.reshape(len(chosen), rows, columns))
+    return Explanation(
+        tuple(steps), train, chosen, grids, result.shares[query].astype(np.float64), recipe.flips, noisy, normalisers
+    )
+
+
+def _recipe_of(result: Attribution, queries: ImageSet, train: ImageSet, query: int) -> Recipe:
+    if "recipe" not in result.settings:
+        raise PatchtraceError(f"a result of method {result.method!r} has no patches to look at: use method nda")
+    if result.settings["noise"] != "from the seed":
+        raise PatchtraceError(
+            "the noise of this result was given by the caller: only noise from a seed can be repeated"
+        )
+    if not 0 <= query < len(result.query_ids):
+        raise PatchtraceError(f"query is {query}: the result has {len(result.query_ids)}, counted from 0")
+    for images, name in ((train, "train"), (queries, "queries")):
+        if images.fingerprint() != result.facts[name]["fingerprint"]:
+            raise PatchtraceError(f"these are not the images of the result: the {name} changed since it was made")
+    return Recipe.from_dict(result.settings["recipe"])
+
+
+def _patch_shares(
+    engine: Engine,
+    query: NoisyQuery,
+    train: ImageSet,
+    comparison: Comparison,
+    chosen: NDArray[np.intp],
+    flips: bool,
+    memory: int,
+    progress: Any,
+) -> tuple[Floats, NDArray[np.float32]]:
+    """The log-normalisers (versions, patches), and what chosen images have of each query patch (images, patches)."""
+    with compared(engine, query, train, comparison, flips=flips, memory=memory, progress=progress) as blocks:
+        found = np.empty((len(chosen), blocks.log_normaliser.shape[1]), np.float32)
+        start = 0
+        for part, block in blocks:
+            stop = start + block.share.shape[2]
+            here = np.flatnonzero((chosen >= start) & (chosen < stop))
+            shares = block.share[:, :, chosen[here] - start] * part[:, :, None]
+            found[here] = shares.mean(axis=0).T
+            start = stop
+        return blocks.log_normaliser, found
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """One query against the whole set, with its best images looked at closely. Made by :func:`explain`.
+
+    Parameters
+    ----------
+    steps : tuple of Step
+    train : ImageSet
+    images : int (images,)
+        The training images that are looked at, best first.
+    grids : one float32 (images, rows, columns) for each step
+        The part of each query patch that each of them accounts for, from 0 to 1, in the mean over draws.
+    shares : float64 (train,)
+        Of all images, from the result.
+    """
+
+    steps: tuple[Step, ...]
+    train: ImageSet
+    images: NDArray[np.intp]
+    grids: list[NDArray[np.float32]]
+    shares: Floats
+    flips: bool
+    noisy: list[NoisyQuery]
+    normalisers: list[Floats]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.train.shape[1:]
+
+    def step_shares(self) -> Floats:
+        """What each step adds to the share of each image that is looked at: (steps, images). Sums to their shares."""
+        return np.stack(
+            [
+                step.weight * grid.sum(axis=(1, 2), dtype=np.float64)
+                for step, grid in zip(self.steps, self.grids, strict=True)
+            ]
+        )
+
+    def maps(self, steps: Sequence[int] | None = None) -> Floats:
+        """Where in the query each image has its share: (images, height, width). Sums, over pixels, to the share."""
+        return sum(  # type: ignore[return-value]  # there is at least one step
+            self.steps[i].weight * spread(self.grids[i].astype(np.float64), self.steps[i].comparison, self.size)
+            for i in (range(len(self.steps)) if steps is None else steps)
+        )
+
+    def whole(self, steps: Sequence[int] | None = None) -> Floats:
+        """What all images could have at each pixel of the query: (height, width). Sums to 1."""
+        return sum(  # type: ignore[return-value]
+            step.weight * spread(np.ones((step.rows, step.columns)), step.comparison, self.size)
+            for step in (self.steps if steps is None else [self.steps[i] for i in steps])
+        )
+
+    def mosaic(self) -> Mosaic:
+        """For each pixel the image, of those that are looked at, that accounts for most of it."""
+        parts = self.maps() / self.whole()
+        best = parts.argmax(axis=0)
+        return Mosaic(self.images[best], np.take_along_axis(parts, best[None], axis=0)[0])
+
+    def region(self, where: tuple[int, int, int, int] | NDArray[np.bool_]) -> Floats:
+        """Shares of the images in a part of the query: (images,).
+
+        ``where`` is (top, left, bottom, right), the last two not included, or a mask (height, width).
+        """
+        mask = np.asarray(where)
+        if mask.dtype != np.bool_:
+            top, left, bottom, right = (int(x) for x in mask)
+            mask = np.zeros(self.size, dtype=np.bool_)
+            mask[max(0, top) : max(0, bottom), max(0, left) : max(0, right)] = True
+        if mask.shape != self.size or not mask.any():
+            raise PatchtraceError(f"the region has no pixel of the {self.size[0]} x {self.size[1]} query")
+        return np.asarray(self.maps()[:, mask].sum(axis=1) / self.whole()[mask].sum())
+
+    def coverage(self) -> list[tuple[int, float]]:
+        """What the best 1, 2, 5, 10, ... images have together, up to all of them."""
+        total = np.sort(self.shares)[::-1].cumsum()
+        counts = [c for power in range(9) for c in (10**power, 2 * 10**power, 5 * 10**power) if c < len(total)]
+        return [(c, float(total[c - 1])) for c in [*counts, len(total)]]
+
+    def pair(self, index: int, matches: int = 20) -> Pair:
+        """The query and one training image, any of the set: which patches resemble which."""
+        return self.pairs([index], matches)[0]
+
+    def pairs(self, indices: Sequence[int], matches: int = 20, progress: Progress | None = None) -> list[Pair]:
+        """The same for several images."""
+        found: list[list[_StepPair]] = [[] for _ in indices]
+        count = Counter(progress, len(self.steps) * len(indices))
+        for step, query, normaliser in zip(self.steps, self.noisy, self.normalisers, strict=True):
+            groups = _groups(step.comparison, self.size)
+            left = [noisy_patches(version, step.comparison) for version in query]
+            for place, index in enumerate(indices):
+                image = self.train.block(index, index + 1)[0]
+                sides = [image, image[..., ::-1]] if self.flips else [image]
+                found[place].append(_step_pair(step, query, left, normaliser, sides, groups, matches, self.size))
+                count.add(1)
+        return [_pair_of(int(index), self.steps, parts, matches) for index, parts in zip(indices, found, strict=True)]
+
+
+class _StepPair(NamedTuple):
+    grid: Floats
+    partners: Partners
+    heat: Floats
+    matches: list[Match]
+
+
+def _pair_of(index: int, steps: tuple[Step, ...], parts: list[_StepPair], matches: int) -> Pair:
+    share = sum(step.weight * part.grid.sum() for step, part in zip(steps, parts, strict=True))
+    strongest = sorted((match for part in parts for match in part.matches), key=lambda match: -match.weight)[:matches]
+    return Pair(
+        index, [part.grid for part in parts], [part.partners for part in parts], [part.heat for part in parts],
+        float(share), strongest,
+    )  # fmt: skip
+
+
+def _step_pair(
+    step: Step,
+    query: NoisyQuery,
+    left: list[Floats],
+    normaliser: Floats,
+    sides: list[NDArray[np.float32]],
+    groups: list[_Group],
+    matches: int,
+    size: tuple[int, int],
+) -> _StepPair:
+    """One step of one pair. ``sides`` are the image and, if mirrors count, its mirror."""
+    comparison, (rows, columns) = step.comparison, (step.rows, step.columns)
+    count = rows * columns
+    grid, part = np.zeros(count), np.full(count, -1.0)
+    place, mirrored = np.zeros(count, np.intp), np.zeros(count, np.bool_)
+    heat = np.zeros(size)
+    strongest: list[Match] = []
+    for mirror, image in enumerate(sides):
+        right = patches(image, comparison)
+        of_train = np.zeros(count)
+        for group in groups:
+            weights = _weights(query, left, right, normaliser, group, comparison.k)
+            grid[group.query] += weights.sum(axis=1)
+            np.add.at(of_train, group.train, weights.sum(axis=0) if group.all else weights[:, 0])
+            best = weights.argmax(axis=1) if group.all else np.arange(len(weights))
+            largest = weights.max(axis=1)
+            better = largest > part[group.query]
+            part[group.query[better]], place[group.query[better]] = largest[better], group.train[best[better]]
+            mirrored[group.query[better]] = bool(mirror)
+            flat = np.argpartition(-weights, min(matches, weights.size) - 1, axis=None)[:matches]
+            for q, u in zip(*np.unravel_index(flat, weights.shape), strict=True):
+                places = _place(group.query[q], step), _place(group.train[u if group.all else q], step)
+                weight = float(step.weight * weights[q, u])
+                strongest.append(Match(*places, comparison.extent, step.name.t, step.name.pool, weight, bool(mirror)))
+        spread_out = spread(of_train.reshape(rows, columns), comparison, size)
+        heat += step.weight * (spread_out[:, ::-1] if mirror else spread_out)
+    strongest = sorted(strongest, key=lambda match: -match.weight)[:matches]
+    shape = rows, columns
+    return _StepPair(
+        grid.reshape(shape),
+        Partners(place.reshape(shape), part.reshape(shape), mirrored.reshape(shape)),
+        heat,
+        strongest,
+    )
+
+
+def _weights(query: NoisyQuery, left: list[Floats], right: Floats, normaliser: Floats, group: _Group, k: int) -> Floats:
+    """The part that each pair of a group has of its query patch, in the mean over versions: (query, train or 1)."""
+    total: Floats = np.zeros(1)
+    own = right[group.train]
+    for number, (_, signal, variance, _) in enumerate(query):
+        x = left[number][group.query]
+        if group.all:
+            squares = (x**2).sum(axis=1)[:, None] + signal**2 * (own**2).sum(axis=1)
+            distance = squares - 2 * signal * (x @ own.T)
+        else:
+            distance = ((x - signal * own) ** 2).sum(axis=1)[:, None]
+        weights = np.exp(-distance / (2 * variance) - normaliser[number, group.query, None])
+        left_out = weights.shape[1] - k
+        if left_out > 0:
+            np.put_along_axis(weights, np.argpartition(weights, left_out, axis=1)[:, :left_out], 0, axis=1)
+        total = total + weights
+    return total / len(query)
+
+
+def _place(patch: np.intp, step: Step) -> tuple[int, int]:
+    """The upper left pixel of a patch."""
+    pad = 0 if step.comparison.border == "valid" else (step.comparison.patch - 1) // 2
+    return int(patch) // step.columns - pad, int(patch) % step.columns - pad
+
+
+class _Group(NamedTuple):
+    """Patches, by their numbers in the picture, that pair: all with all, or each with the one beside it."""
+
+    query: NDArray[np.intp]
+    train: NDArray[np.intp]
+    all: bool
+
+
+def _groups(comparison: Comparison, size: tuple[int, int]) -> list[_Group]:
+    runs = []
+    for axis in (comparison.axis(side) for side in size):
+        alone = [[i] for i in range(axis.positions) if i not in axis.interior]
+        runs.append([list(axis.interior), *alone])
+    columns = comparison.axis(size[1]).positions
+    found = [(np.array(down)[:, None] * columns + np.array(across)).ravel() for down in runs[0] for across in runs[1]]
+    single = np.array([group[0] for group in found if len(group) == 1], dtype=np.intp)
+    several = [_Group(group, group, True) for group in found if len(group) > 1]
+    return [*several, _Group(single, single, False)] if len(single) else several
+
+
+def spread(values: Floats, comparison: Comparison, size: tuple[int, int]) -> Floats:
+    """Numbers of patches (..., rows, columns) laid evenly on the pixels that each patch has: (..., height, width)."""
+    down, across = (_pixels_of(comparison, side) for side in size)
+    return np.asarray(down @ values @ across.T)
+
+
+def _pixels_of(comparison: Comparison, side: int) -> Floats:
+    """For each pixel along a side its part in each patch position: (pixels, positions), columns sum to 1."""
+    axis = comparison.axis(side)
+    first = np.arange(axis.positions) - axis.pad
+    pixel = np.arange(side)[:, None]
+    inside = ((pixel >= first) & (pixel < first + comparison.extent)).astype(np.float64)
+    return np.asarray(inside / inside.sum(axis=0))

@@ -1,0 +1,158 @@
+"""Explanations: their numbers add up to the scores, and they find what is there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from patchtrace import NDA, ImageSet, Level, PatchtraceError, PixelSimilarity, Recipe, Scale, explain
+from patchtrace.engines import NoisyQuery
+from patchtrace.engines.reference import ReferenceEngine
+from patchtrace.explain import spread
+
+RECIPE = Recipe(
+    (Level(100, (Scale(3, weight=0.75), Scale(4, pool=2, weight=0.25))), Level(300, (Scale(5), Scale(6, pool=2)))), k=7
+)
+
+
+def pictures(count, seed, shape=(10, 12, 3)):
+    return np.random.default_rng(seed).integers(0, 256, (count, *shape), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def train():
+    return ImageSet.open(pictures(9, 1))
+
+
+@pytest.fixture(scope="module")
+def queries():
+    return ImageSet.open(pictures(2, 2))
+
+
+def made(train, queries, recipe=RECIPE, **options):
+    return NDA(recipe, **options).fit(train).attribute(queries)
+
+
+@pytest.mark.parametrize("border", ["match", "zero", "valid"])
+@pytest.mark.parametrize(("draws", "flips", "exponent"), [(1, False, 1.0), (2, True, 1.5), (5, False, 1.0)])
+def test_everything_adds_up_to_the_share_and_to_the_score(train, queries, border, draws, flips, exponent):
+    recipe = replace(RECIPE, border=border, draws=draws, flips=flips, exponent=exponent)
+    result = made(train, queries, recipe)
+    found = explain(result, queries, train, 1, draws=None)
+    expected = result.shares[1, found.images]
+    np.testing.assert_allclose(found.step_shares().sum(axis=0), expected, rtol=1e-5)
+    np.testing.assert_allclose(found.maps().sum(axis=(1, 2)), expected, rtol=1e-5)
+    np.testing.assert_allclose(found.whole().sum(), 1, rtol=1e-12)
+    per_share = (result.scores[1] ** (1 / exponent) / result.shares[1])[0]
+    for pair in found.pairs(list(found.images)):
+        np.testing.assert_allclose(pair.share, result.shares[1, pair.index], rtol=1e-5)
+        np.testing.assert_allclose(pair.share * per_share, result.scores[1, pair.index] ** (1 / exponent), rtol=1e-5)
+        np.testing.assert_allclose(sum(heat.sum() for heat in pair.heat), pair.share, rtol=1e-9)
+        place = list(found.images).index(pair.index)
+        for grid, of_pair in zip(found.grids, pair.grids, strict=True):
+            np.testing.assert_allclose(grid[place], of_pair, rtol=1e-4, atol=1e-7)
+
+
+def test_all_pairs_of_patches_are_those_of_the_oracle(train, queries):
+    """With all of an image's patches counted, and asked for, the matches are the weights of the formula."""
+    recipe = Recipe((Level(200, (Scale(3),)),), k=10_000, border="zero")
+    result = made(train, queries, recipe)
+    found = explain(result, queries, train)
+    noise = np.random.default_rng((0, 200, 0)).standard_normal(train.shape)[None]
+    noisy = NoisyQuery.of(queries.block(0, 1)[0], noise, *recipe.noise_at(200))
+    oracle = ReferenceEngine().compare(noisy, train.block(0, 9), found.steps[0].comparison, 0)
+    np.testing.assert_allclose(found.normalisers[0], oracle.log_normaliser, rtol=1e-6)
+    pair = found.pair(4, matches=120 * 120)
+    assert len(pair.matches) == 120 * 120
+    by_patch = np.zeros((10, 12))
+    for match in pair.matches:
+        by_patch[match.query[0] + 1, match.query[1] + 1] += match.weight / found.steps[0].weight
+    np.testing.assert_allclose(by_patch.ravel(), oracle.share[0, :, 4], rtol=1e-5, atol=1e-9)
+
+
+def test_fewer_draws_are_the_first_ones(train, queries):
+    short, long = (made(train, queries, replace(RECIPE, draws=draws)) for draws in (2, 6))
+    found = explain(long, queries, train, images=9)
+    np.testing.assert_allclose(found.step_shares().sum(axis=0), short.shares[0, found.images], rtol=1e-5)
+
+
+def test_a_part_that_was_pasted_is_found_where_it_is():
+    """A query put together from two training images: the mosaic, the regions and the matches say so."""
+    train = ImageSet.open(pictures(12, 3, (16, 16, 3)))
+    pasted = train.pixels[2].copy()
+    pasted[:, :, 8:] = train.pixels[5][:, :, 8:]
+    query = ImageSet(pasted[None], ("q",))
+    recipe = Recipe((Level(50, (Scale(3),)), Level(100, (Scale(5),))))
+    found = explain(made(train, query, recipe), query, train)
+    owner = found.mosaic().owner
+    assert (owner[:, :6] == 2).mean() > 0.95
+    assert (owner[:, 10:] == 5).mean() > 0.95
+    assert found.images[found.region((0, 0, 16, 6)).argmax()] == 2
+    mask = np.zeros((16, 16), bool)
+    mask[4:12, 11:] = True
+    assert found.images[found.region(mask).argmax()] == 5
+    for index, side in ((2, slice(None, 8)), (5, slice(8, None))):
+        pair = found.pair(index)
+        assert all(match.query == match.train for match in pair.matches)
+        heat = sum(pair.heat)
+        assert heat[:, side].sum() > 0.9 * heat.sum()
+
+
+def test_a_mirrored_image_is_matched_in_its_mirror():
+    train = ImageSet.open(pictures(6, 4))
+    query = ImageSet(np.ascontiguousarray(train.pixels[3:4, :, :, ::-1]), ("q",))
+    recipe = Recipe((Level(50, (Scale(3),)),), flips=True)
+    pair = explain(made(train, query, recipe), query, train).pair(3)
+    assert all(match.mirrored and match.query == match.train for match in pair.matches)
+    assert pair.partners[0].mirrored.mean() > 0.9
+
+
+def test_a_region_of_everything_is_the_share(train, queries):
+    result = made(train, queries)
+    found = explain(result, queries, train)
+    np.testing.assert_allclose(found.region((0, 0, 10, 12)), result.shares[0, found.images], rtol=1e-5)
+
+
+def test_coverage_grows_to_the_sum_of_all_shares(train, queries):
+    result = made(train, queries)
+    curve = explain(result, queries, train, images=3).coverage()
+    assert [count for count, _ in curve] == [1, 2, 5, 9]
+    assert curve[0][1] == pytest.approx(result.shares[0].max())
+    assert curve[-1][1] == pytest.approx(result.shares[0].sum(), rel=1e-6)
+
+
+def test_numbers_of_patches_are_laid_on_visible_pixels_alone():
+    comparison = explain(*_small()).steps[0].comparison
+    values = np.zeros((4, 4))
+    values[0, 0] = 1  # the middle is the pixel in the corner, so four pixels are within the picture
+    laid = spread(values, comparison, (4, 4))
+    np.testing.assert_allclose(laid[:2, :2], 0.25)
+    assert laid.sum() == pytest.approx(1)
+
+
+def _small():
+    train = ImageSet.open(pictures(3, 5, (4, 4, 3)), layout="NHWC")
+    return made(train, train, Recipe((Level(100, (Scale(3),)),))), train, train
+
+
+def test_what_cannot_be_explained_is_refused_with_the_reason(train, queries):
+    result = made(train, queries)
+    with pytest.raises(PatchtraceError, match="query is 2"):
+        explain(result, queries, train, 2)
+    with pytest.raises(PatchtraceError, match="the train changed"):
+        explain(result, queries, train.subset(range(8)))
+    with pytest.raises(PatchtraceError, match="no pixel"):
+        explain(result, queries, train).region((3, 3, 3, 9))
+    with pytest.raises(PatchtraceError, match="method 'pixel'"):
+        explain(PixelSimilarity().fit(train).attribute(queries), queries, train)
+    noise = {t: np.zeros(train.shape) for t in (100, 300)}
+    with pytest.raises(PatchtraceError, match="given by the caller"):
+        explain(NDA(RECIPE).fit(train).attribute(queries, noise=noise), queries, train)
+
+
+def test_progress_reaches_its_total(train, queries):
+    seen = []
+    explain(made(train, queries), queries, train, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1][0] == seen[-1][1] > 0
