@@ -23,7 +23,8 @@ LAYERS = [
     ["score_machine"],
     ["methods"],
     ["explain"],
-    ["sheet", "demo"],
+    ["sheet", "demo", "viewer"],
+    ["server"],
     ["cli"],
 ]
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}

@@ -140,11 +140,11 @@ error=None, chance=None)]
 
     def top(self, n: int = 10) -> list[list[Hit]]:
         """For each query the n images with the highest scores, highest first."""
-        return [[self._hit(query, i) for i in self.ranking(query)[:n]] for query in range(len(self.query_ids))]
+        return [[self.hit(query, i) for i in self.ranking(query)[:n]] for query in range(len(self.query_ids))]
 
     def bottom(self, n: int = 3) -> list[list[Hit]]:
         """For each query the n images with the lowest scores, lowest first."""
-        return [[self._hit(query, i) for i in self.ranking(query)[::-1][:n]] for query in range(len(self.query_ids))]
+        return [[self.hit(query, i) for i in self.ranking(query)[::-1][:n]] for query in range(len(self.query_ids))]
 
     def effective_sources(self) -> NDArray[np.float64]:
         """For each query the perplexity of its shares: how many equal images would be spread as widely."""
@@ -154,7 +154,8 @@ error=None, chance=None)]
         logs = np.log(p, out=np.zeros_like(p), where=p > 0)
         return np.where(total[:, 0] > 0, np.exp(-(p * logs).sum(axis=1)), 0.0)
 
-    def _hit(self, query: int, index: np.intp) -> Hit:
+    def hit(self, query: int, index: int | np.intp) -> Hit:
+        """One training image for one query."""
         i = int(index)
         return Hit(
             i,
@@ -252,7 +253,7 @@ error=None, chance=None)]
         """The ranking as rows: query, rank (from 1), index, id, score, share, error, chance."""
         for query, name in enumerate(self.query_ids):
             for rank, index in enumerate(self.ranking(query)[:top], start=1):
-                yield {"query": name, "rank": rank, **self._hit(query, index)._asdict()}
+                yield {"query": name, "rank": rank, **self.hit(query, index)._asdict()}
 
     def export(self, path: str | Path, format: TableFormat | None = None, top: int | None = None) -> Path:
         """Write the ranking as a table: CSV, JSON or Parquet, by the file's ending unless ``format`` says it."""

@@ -6,7 +6,9 @@ the normaliser of each query patch, and what single images do with it follows fr
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -173,7 +175,15 @@ def explain(
             normalisers.append(normaliser)
             grids.append(grid.reshape(len(chosen), rows, columns))
     return Explanation(
-        tuple(steps), train, chosen, grids, result.shares[query].astype(np.float64), recipe.flips, noisy, normalisers
+        tuple(steps),
+        train,
+        chosen,
+        grids,
+        result.shares[query].astype(np.float64),
+        recipe.flips,
+        clean,
+        noisy,
+        normalisers,
     )
 
 
@@ -237,6 +247,7 @@ class Explanation:
     grids: list[NDArray[np.float32]]
     shares: Floats
     flips: bool
+    clean: NDArray[np.float32]
     noisy: list[NoisyQuery]
     normalisers: list[Floats]
 
@@ -301,14 +312,21 @@ class Explanation:
         """The same for several images."""
         found: list[list[_StepPair]] = [[] for _ in indices]
         count = Counter(progress, len(self.steps) * len(indices))
-        for step, query, normaliser in zip(self.steps, self.noisy, self.normalisers, strict=True):
-            groups = _groups(step.comparison, self.size)
-            left = [noisy_patches(version, step.comparison) for version in query]
-            for place, index in enumerate(indices):
-                image = self.train.block(index, index + 1)[0]
-                sides = [image, image[..., ::-1]] if self.flips else [image]
-                found[place].append(_step_pair(step, query, left, normaliser, sides, groups, matches, self.size))
-                count.add(1)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # NumPy lets other threads work meanwhile
+            for step, query, normaliser in zip(self.steps, self.noisy, self.normalisers, strict=True):
+                groups = _groups(step.comparison, self.size)
+                left = [noisy_patches(version, step.comparison) for version in query]
+
+                def one(
+                    index: int, work: Any = (step, query, left, normaliser), groups: list[_Group] = groups
+                ) -> _StepPair:
+                    image = self.train.block(index, index + 1)[0]
+                    sides = [image, image[..., ::-1]] if self.flips else [image]
+                    return _step_pair(*work, sides, groups, matches, self.size)
+
+                for place, part in enumerate(pool.map(one, indices)):
+                    found[place].append(part)
+                    count.add(1)
         return [_pair_of(int(index), self.steps, parts, matches) for index, parts in zip(indices, found, strict=True)]
 
 

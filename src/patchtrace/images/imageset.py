@@ -50,6 +50,8 @@ class ImageSet:
         The rules by which files became pixels; None where the pixels were given.
     remarks : tuple of str
         What a reader should be told.
+    files : tuple of Path or None
+        The file of each image, where it has one of its own; empty if none has.
 
     Examples
     --------
@@ -65,6 +67,7 @@ class ImageSet:
     skipped: tuple[Skipped, ...] = ()
     decoding: Decoding | None = None
     remarks: tuple[str, ...] = ()
+    files: tuple[Path | None, ...] = ()
 
     def __post_init__(self) -> None:
         if self.pixels.ndim != 4 or len(self.pixels) != len(self.ids):
@@ -106,11 +109,25 @@ class ImageSet:
             return Image.fromarray(np.ascontiguousarray(pixels[0]))
         return Image.fromarray(np.ascontiguousarray(pixels[:3].transpose(1, 2, 0)))
 
+    def frame(self, index: int, longest: int = 192) -> Image.Image:
+        """As :meth:`picture`, but from the image's file if it has one, and so with more pixels, up to ``longest``."""
+        height, width = self.shape[1:]
+        times = longest // max(height, width)
+        file = self.files[index] if self.files else None
+        if file is None or self.decoding is None or times <= 1:
+            return self.picture(index)
+        try:
+            pixels = decode(file, replace(self.decoding, size=(times * height, times * width)))
+        except Unreadable:  # it was there when the set was opened
+            return self.picture(index)
+        return ImageSet(pixels[None], ("",)).picture(0)
+
     def subset(self, indices: Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]) -> ImageSet:
         """The images at these places, in this order, with the ids they have here; or those that a mask says."""
         places = np.asarray(indices)
         chosen = np.arange(len(self))[places if places.dtype == np.bool_ else places.astype(np.intp)]
-        return replace(self, pixels=self.pixels[chosen], ids=tuple(self.ids[i] for i in chosen))
+        files = tuple(self.files[i] for i in chosen) if self.files else ()
+        return replace(self, pixels=self.pixels[chosen], ids=tuple(self.ids[i] for i in chosen), files=files)
 
     def fingerprint(self) -> str:
         """A hash of pixels and ids: equal for equal sets."""
@@ -267,6 +284,7 @@ def _of_pixels(pixels: arrays.Pixels, rules: Decoding, limit: int | None) -> Ima
 def _of_entries(entries: sources.Entries, rules: Decoding, limit: int | None, progress: Progress | None) -> ImageSet:
     pictures: list[NDArray[np.uint8]] = []
     ids: list[str] = []
+    files: list[Path | None] = []
     skipped: list[Skipped] = []
     total = entries.count or 0
     for name, payload in entries.stream:
@@ -285,6 +303,7 @@ def _of_entries(entries: sources.Entries, rules: Decoding, limit: int | None, pr
                 )
             pictures.append(picture)
             ids.append(name)
+            files.append(payload if isinstance(payload, Path) else None)
         if progress:
             progress(len(ids) + len(skipped), total)
         if len(ids) == limit:
@@ -293,7 +312,8 @@ def _of_entries(entries: sources.Entries, rules: Decoding, limit: int | None, pr
         lines = [f"{s.id}: {s.reason}" for s in skipped[:5]] + [f"({remark})" for remark in entries.remarks]
         counted = f"; {len(skipped)} were unreadable" if skipped else ""
         raise PatchtraceError("\n  ".join([f"no readable image was found{counted}", *lines]))
-    return ImageSet(np.stack(pictures), tuple(ids), tuple(skipped), rules, tuple(entries.remarks))
+    known = tuple(files) if any(files) else ()
+    return ImageSet(np.stack(pictures), tuple(ids), tuple(skipped), rules, tuple(entries.remarks), known)
 
 
 def _numbers(count: int) -> tuple[str, ...]:

@@ -1,0 +1,259 @@
+"""What the viewer shows of one query, as plain data: JSON with its pictures beside it.
+
+An array is ``{"shape", "dtype", "scale", "data"}``: base64 of little-endian numbers in C order, to be multiplied with
+the scale. Pictures are named by keys, so that a report can hold them and a server can serve them.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from patchtrace.attribution import Attribution
+from patchtrace.engines import Patchwork
+from patchtrace.engines.contract import Version, turned
+from patchtrace.explain import Explanation, Pair, Step
+from patchtrace.images import ImageSet
+from patchtrace.progress import Progress
+
+VERSION = 1
+#: Images of the list that are shown, and the size that their evidence may have together, in bytes.
+SHOWN, EVIDENCE_BYTES = 50, 6_000_000
+OPPONENTS = 3
+#: Two images count as the same picture if their pixels differ by no more, in the mean square, out of 255.
+ALIKE = 8
+#: A place in the list, and how often the share of the first must hold that of this one, for it to stand out.
+COMPARED_PLACE, STANDS_OUT = 20, 2.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A view, its pictures (PNG or JPEG) by key, and the evidence for each image that it shows, in its order."""
+
+    view: dict[str, Any]
+    pictures: dict[str, bytes]
+    evidence: list[dict[str, Any]]
+
+    def inlined(self) -> dict[str, Any]:
+        """The view with everything in it."""
+        uris = {key: _uri(data) for key, data in self.pictures.items()}
+
+        def shown(image: dict[str, Any]) -> dict[str, Any]:
+            return {**image, "frame": uris[image["frame"]], "pixels": uris[image["pixels"]]}
+
+        images = [{**shown(image), "evidence": self.evidence[i]} for i, image in enumerate(self.view["images"])]
+        opponents = [shown(image) for image in self.view["opponents"]]
+        return {**self.view, "query": shown(self.view["query"]), "images": images, "opponents": opponents}
+
+
+def answer_of(
+    result: Attribution,
+    queries: ImageSet,
+    train: ImageSet,
+    query: int,
+    explanation: Explanation,
+    *,
+    command: str = "",
+    progress: Progress | None = None,
+) -> Answer:
+    """What there is to see of a query of a result."""
+    patches = sum(step.rows * step.columns for step in explanation.steps)
+    pixels = len(explanation.steps) * train.shape[1] * train.shape[2]
+    each = (5 * patches + 2 * pixels) * 4 // 3
+    count = max(1, min(SHOWN, EVIDENCE_BYTES // each, len(explanation.images)))
+    first, copies = _folded(train, explanation.images[:count])
+    pictures: dict[str, bytes] = {}
+
+    def shown(images: ImageSet, index: int, name: str) -> dict[str, str]:
+        pictures[f"{name}-frame"] = _jpeg(images.frame(index)) if images.files else _png(images.picture(index))
+        pictures[f"{name}-pixels"] = _png(images.picture(index))
+        return {"frame": f"{name}-frame", "pixels": f"{name}-pixels"}
+
+    def listed(index: int) -> dict[str, Any]:
+        hit = result.hit(query, index)
+        return {"index": index, "id": hit.id, "share": hit.share}
+
+    ranks = {int(index): rank for rank, index in enumerate(result.ranking(query), start=1)}
+    images = []
+    for index in first:
+        hit = result.hit(query, index)
+        settled = None if hit.chance is None else hit.chance >= result.sampling["confidence"]
+        images.append(
+            {**listed(index), "rank": ranks[index], "error": hit.error, "chance": hit.chance, "settled": settled,
+             "copies": [listed(copy) for copy in copies[index]], **shown(train, index, f"train-{index}")}
+        )  # fmt: skip
+    pairs = explanation.pairs(first, progress=progress)
+    mosaic = explanation.mosaic()
+    owners = {copy: place for place, index in enumerate(first) for copy in (index, *copies[index])}
+    owner = np.vectorize(lambda index: owners.get(int(index), 65535), otypes=[np.uint16])(mosaic.owner)
+    height, width = train.shape[1:]
+    view = {
+        "patchtrace": "view",
+        "version": VERSION,
+        "method": result.method,
+        "facts": facts(result, query, command),
+        "query": {"id": result.query_ids[query], "height": height, "width": width, **shown(queries, query, "query")},
+        "summary": summary(result, query, explanation),
+        "levels": _levels(explanation),
+        "steps": [_step(step, explanation) for step in explanation.steps],
+        "images": images,
+        "opponents": [
+            {**listed(hit.index), **shown(train, hit.index, f"train-{hit.index}")}
+            for hit in result.bottom(OPPONENTS)[query]
+        ],
+        "mosaic": {"owner": packed(owner, "u2", 1.0), "part": packed(mosaic.part, "u1")},
+    }
+    return Answer(view, pictures, [evidence(pair, explanation.steps, width) for pair in pairs])
+
+
+def evidence(pair: Pair, steps: Sequence[Step], width: int) -> dict[str, Any]:
+    """What is known of one pair, for the viewer."""
+    partners = []
+    for step, found in zip(steps, pair.partners, strict=True):
+        row, column = np.divmod(found.place, step.columns)
+        # where a partner lies in the mirror: its place in the image itself
+        pad = step.comparison.axis(width).pad
+        in_image = np.clip(width - step.comparison.extent + 2 * pad - column, 0, step.columns - 1)
+        place = row * step.columns + np.where(found.mirrored, in_image, column)
+        partners.append({"place": packed(place, "u2", 1.0), "part": packed(found.part, "u1")})
+    return {
+        "grids": [packed(grid, "u2") for grid in pair.grids],
+        "partners": partners,
+        "heat": [packed(heat, "u2") for heat in pair.heat],
+    }
+
+
+def summary(result: Attribution, query: int, explanation: Explanation) -> dict[str, Any]:
+    shares = np.sort(result.shares[query])[::-1]
+    compared = shares[min(COMPARED_PLACE, len(shares)) - 1]
+    return {
+        "images": len(result.train_ids),
+        "skipped": sum(item.of == "collection" for item in result.skipped),
+        "effective_sources": float(result.effective_sources()[query]),
+        "settled": result.settled(query),
+        "top": result.sampling.get("top", 10),
+        "confidence": result.sampling.get("confidence"),
+        "stands_out": bool(len(shares) > 1 and shares[0] >= STANDS_OUT * compared),
+        "coverage": [list(point) for point in explanation.coverage()],
+    }
+
+
+def facts(result: Attribution, query: int, command: str) -> list[list[str]]:
+    """The header: everything that somebody needs who wants to check the result or to repeat it."""
+    train, queries, recipe = result.facts["train"], result.facts["queries"], result.settings["recipe"]
+    channels, height, width = train["shape"]
+    skipped = f", {train['skipped']} more could not be read" if train["skipped"] else ""
+    draws = result.sampling["draws"][query]
+    decoding = train["decoding"]
+    rules = decoding if isinstance(decoding, str) else "; ".join(f"{key}: {value}" for key, value in decoding.items())
+    rows = [
+        ["Query", result.query_ids[query]],
+        ["Collection", f"{train['images']} images{skipped}"],
+        ["Compared at", f"{height} x {width} pixels, {channels} channel{'s' * (channels > 1)}"],
+        ["Fingerprint of the collection", train["fingerprint"]],
+        ["Fingerprint of the queries", queries["fingerprint"]],
+        ["Noise levels", ", ".join(f"t {level['t']}" for level in recipe["levels"])],
+        ["Draws of the noise", ", ".join(str(count) for count in draws) + f" (seed {recipe.get('seed', 0)})"],
+        ["Decoding", rules],
+        ["Versions", ", ".join(f"{name} {number}" for name, number in result.facts["versions"].items())],
+        ["Engine", result.settings["engine"]],
+    ]
+    return [*rows, ["Command", command]] if command else rows
+
+
+def _levels(explanation: Explanation) -> list[dict[str, Any]]:
+    found = {}
+    for step, query in zip(explanation.steps, explanation.noisy, strict=True):
+        version = next(iter(query))
+        noise = _noise(explanation, step, version)
+        found[step.name.t] = {
+            "t": step.name.t,
+            "signal": version.signal,
+            "sigma": version.variance**0.5,
+            "noise": packed(noise, "i1"),
+            "turned": packed(turned(noise), "i1"),
+        }
+    return list(found.values())
+
+
+def _noise(explanation: Explanation, step: Step, version: Version) -> NDArray[np.float32]:
+    """Of the first draw, as it is put on the query."""
+    if version.noise is not None:
+        return version.noise
+    return np.asarray(version.pixels - np.float32(version.signal) * explanation.clean)
+
+
+def _step(step: Step, explanation: Explanation) -> dict[str, Any]:
+    height, width = explanation.size
+    levels = list(dict.fromkeys(other.name.t for other in explanation.steps))
+    if step.patchwork:
+        work = Patchwork.of(step.comparison, height, width)
+    else:
+        rows, columns = (np.arange(count, dtype=np.int32) for count in (step.rows, step.columns))
+        shape = step.rows, step.columns
+        work = Patchwork(rows, columns, np.ones(shape, np.float32), np.zeros(shape, np.bool_))
+    return {
+        "level": levels.index(step.name.t),
+        **step.name._asdict(),
+        "weight": step.weight,
+        "rows": step.rows,
+        "columns": step.columns,
+        "pad": step.comparison.axis(height).pad,
+        "extent": step.comparison.extent,
+        "noise_rows": work.rows.tolist(),
+        "noise_columns": work.columns.tolist(),
+        "signs": packed(work.signs, "i1", 1.0),
+        "is_turned": packed(work.turned, "u1", 1.0),
+    }
+
+
+def _folded(train: ImageSet, indices: NDArray[np.intp]) -> tuple[list[int], dict[int, list[int]]]:
+    """The images without those that look like an earlier one, and for each those that look like it."""
+    first: list[int] = []
+    copies: dict[int, list[int]] = {}
+    pixels = [127.5 * train.block(int(index), int(index) + 1)[0] for index in indices]
+    kept: list[NDArray[np.float32]] = []
+    for index, own in zip(indices, pixels, strict=True):
+        alike = [place for place, other in enumerate(kept) if ((own - other) ** 2).mean() <= ALIKE**2]
+        if alike:
+            copies[first[alike[0]]].append(int(index))
+        else:
+            first.append(int(index))
+            kept.append(own)
+            copies[int(index)] = []
+    return first, copies
+
+
+def packed(values: NDArray[Any], dtype: str, scale: float | None = None) -> dict[str, Any]:
+    """An array as JSON can hold it; without a scale the largest number gets the largest that the type has."""
+    most = np.iinfo(dtype).max
+    values = np.asarray(values, dtype=np.float64)
+    if scale is None:
+        scale = float(np.abs(values).max() / most) or 1.0
+    raw = np.rint(values / scale).astype(np.dtype(dtype).newbyteorder("<"))
+    data = base64.b64encode(raw.tobytes()).decode("ascii")
+    return {"shape": list(values.shape), "dtype": dtype, "scale": scale, "data": data}
+
+
+def _png(picture: Image.Image) -> bytes:
+    stream = io.BytesIO()
+    picture.save(stream, format="PNG", optimize=True)
+    return stream.getvalue()
+
+
+def _jpeg(picture: Image.Image) -> bytes:
+    stream = io.BytesIO()
+    picture.save(stream, format="JPEG", quality=88)
+    return stream.getvalue()
+
+
+def _uri(data: bytes) -> str:
+    kind = "png" if data.startswith(b"\x89PNG") else "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
