@@ -44,7 +44,7 @@ class Counts(NamedTuple):
     large: int
 
 
-COUNTS = {1000: Counts(16, 16, 64), 5000: Counts(4, 4, 16)}
+COUNTS = {1000: Counts(16, 16, 64), 5000: Counts(2, 2, 12)}
 TOP = 10
 TOGETHER = 4
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -308,6 +309,11 @@ class Explanation:
         """The query and one training image, any of the set: which patches resemble which."""
         return self.pairs([index], matches)[0]
 
+    def _sides(self, index: int) -> list[NDArray[np.float32]]:
+        """An image and, if mirrors count, its mirror."""
+        image = self.train.block(index, index + 1)[0]
+        return [image, image[..., ::-1]] if self.flips else [image]
+
     def pairs(self, indices: Sequence[int], matches: int = 20, progress: Progress | None = None) -> list[Pair]:
         """The same for several images."""
         found: list[list[_StepPair]] = [[] for _ in indices]
@@ -317,14 +323,10 @@ class Explanation:
                 groups = _groups(step.comparison, self.size)
                 left = [noisy_patches(version, step.comparison) for version in query]
 
-                def one(
-                    index: int, work: Any = (step, query, left, normaliser), groups: list[_Group] = groups
-                ) -> _StepPair:
-                    image = self.train.block(index, index + 1)[0]
-                    sides = [image, image[..., ::-1]] if self.flips else [image]
-                    return _step_pair(*work, sides, groups, matches, self.size)
-
-                for place, part in enumerate(pool.map(one, indices)):
+                work = partial(
+                    _step_pair, step, query, left, normaliser, groups=groups, matches=matches, size=self.size
+                )
+                for place, part in enumerate(pool.map(work, map(self._sides, indices))):
                     found[place].append(part)
                     count.add(1)
         return [_pair_of(int(index), self.steps, parts, matches) for index, parts in zip(indices, found, strict=True)]
