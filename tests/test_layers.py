@@ -23,7 +23,8 @@ LAYERS = [
     ["score_machine"],
     ["methods"],
     ["explain"],
-    ["sheet", "demo", "viewer"],
+    ["sheet", "demo"],
+    ["pictures", "viewer"],
     ["server"],
     ["cli"],
 ]

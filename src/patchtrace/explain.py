@@ -279,6 +279,10 @@ class Explanation:
             for step in (self.steps if steps is None else [self.steps[i] for i in steps])
         )
 
+    def laid(self, grid: Floats, step: Step) -> Floats:
+        """Numbers of query patches at a step on the pixels of the query: (height, width)."""
+        return spread(grid, step.comparison, self.size)
+
     def mosaic(self) -> Mosaic:
         """For each pixel the image, of those that are looked at, that accounts for most of it."""
         parts = self.maps() / self.whole()

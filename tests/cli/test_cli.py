@@ -649,3 +649,32 @@ def test_300_real_images_with_the_cifar_preset_stay_within_the_memory(cifar2, tm
     assert len(done.stdout.splitlines()) == 12
     assert int(done.stderr.splitlines()[-1]) < 1_500_000  # kilobytes
     assert Attribution.load(tmp_path / "run").shares.sum() == pytest.approx(1, abs=0.02)
+
+
+def test_explain_writes_pictures_and_numbers_that_add_up(call, photos, query, tmp_path):
+    run, why = tmp_path / "run", tmp_path / "why"
+    assert call("attribute", query, "--train", photos, *FAST, "-o", run)[0] == 0
+    code, out, _ = call("explain", run, "--all-draws", "-o", why)
+    assert code == 0
+    found = json.loads((why / "explanation.json").read_text())
+    assert len(found["pairs"]) == 3
+    assert len(out.splitlines()) == 3
+    for pair in found["pairs"]:
+        assert pair["explained"] == pytest.approx(pair["share"], rel=1e-5)
+        assert sum(step["share"] for step in pair["steps"]) == pytest.approx(pair["share"], rel=1e-5)
+    for name in ("overview", "mosaic", "proponents", f"pair-{found['pairs'][0]['index']}"):
+        with Image.open(why / f"{name}.png") as picture:
+            picture.load()
+            assert picture.width > 500
+
+
+def test_explain_takes_images_by_name_and_refuses_others(call, photos, query, tmp_path):
+    run, why = tmp_path / "run", tmp_path / "why"
+    call("attribute", query, "--train", photos, *FAST, "-o", run)
+    name = Attribution.load(run).train_ids[1]
+    assert call("explain", run, "--train", name, "-o", why)[0] == 0
+    assert [pair["id"] for pair in json.loads((why / "explanation.json").read_text())["pairs"]] == [name]
+    code, _, error = call("explain", run, "--query", "nobody.png", "-o", why)
+    assert code == 1
+    assert "nobody.png" in error
+    assert "use an id such as" in error

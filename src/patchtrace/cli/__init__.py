@@ -17,6 +17,7 @@ from patchtrace.cli.attribute import attribute
 from patchtrace.cli.common import printable
 from patchtrace.cli.demo import demo
 from patchtrace.cli.doctor import doctor
+from patchtrace.cli.explain import explain_command
 from patchtrace.cli.generate import generate
 from patchtrace.cli.recipe import recipe
 from patchtrace.cli.refine import refine
@@ -73,6 +74,7 @@ def cli() -> None:
       patchtrace attribute query.png --train photos/
       patchtrace attribute generated/ --train photos/ --size 64 -o run/
       patchtrace refine run/
+      patchtrace explain run/ -o why/
       patchtrace generate --train photos/ -o painted/
       patchtrace recipe show --preset cifar
       patchtrace doctor
@@ -83,7 +85,7 @@ def cli() -> None:
     """
 
 
-for command in (attribute, refine, generate, recipe, demo, doctor):
+for command in (attribute, explain_command, refine, generate, recipe, demo, doctor):
     cli.add_command(command)
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from patchtrace.attribution import Attribution
 from patchtrace.cli.common import progress_bar
 from patchtrace.engines import ENGINES
 from patchtrace.errors import PatchtraceError
@@ -161,6 +162,17 @@ def opened_from(options: dict[str, Any]) -> dict[str, Any]:
     """Where the images of a run are, and by which options they were read: what `refine` needs to read them again."""
     where = {name: [str(Path(path).resolve()) for path in options[name]] for name in ("train", "query")}
     return {**where, **{name: options[name] for name in (*READING, "query_key")}}
+
+
+def read_again(result: Attribution, run: Path, quiet: bool) -> tuple[ImageSet, ImageSet]:
+    """Collection and queries of a saved run, from where they were."""
+    opened = result.facts.get("opened")
+    if opened is None:
+        raise PatchtraceError(
+            f"the run in {str(run)!r} does not say where its images are: only runs of `patchtrace attribute` do"
+        )
+    train = read_collection(opened, tuple(result.facts["train"]["shape"][1:]), quiet)
+    return train, read_queries(opened, train, quiet)
 
 
 def read_queries(options: dict[str, Any], train: ImageSet, quiet: bool) -> ImageSet:

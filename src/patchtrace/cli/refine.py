@@ -11,7 +11,7 @@ import click
 
 from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.cli.common import UNREADABLE, print_table, progress_bar, say_skipped, write_run
-from patchtrace.cli.options import check_sampling, engine_options, read_collection, read_queries, sampling_options
+from patchtrace.cli.options import check_sampling, engine_options, read_again, sampling_options
 from patchtrace.errors import PatchtraceError
 from patchtrace.methods import NDA
 from patchtrace.recipe import Recipe
@@ -40,22 +40,20 @@ def refine(context: click.Context, /, run: Path, **options: Any) -> int:
     """
     check_sampling(context, options["draws"] or "auto")
     before = Attribution.load(run)
-    opened = before.facts.get("opened")
-    if before.moments is None or opened is None:
+    if before.moments is None or before.facts.get("opened") is None:
         raise PatchtraceError(
             f"the run in {str(run)!r} cannot be continued: only runs of `patchtrace attribute` with method nda and at "
             "least two draws can; run it again with --draws auto"
         )
     quiet = options["quiet"]
-    train = read_collection(opened, tuple(before.facts["train"]["shape"][1:]), quiet)
-    queries = read_queries(opened, train, quiet)
+    train, queries = read_again(before, run, quiet)
     top = options["top"] or before.sampling["top"]
     recipe = replace(Recipe.from_dict(before.settings["recipe"]), draws=options["draws"] or "auto")
     names = ("confidence", "most_draws", "seconds", "engine", "device", "threads", "memory")
     method = NDA(recipe, top=top, **{name: options[name] for name in names}).fit(train)
     with progress_bar("comparing", quiet) as progress:
         result = method.attribute(queries, progress=progress, remark=progress.remark, start=before)
-    result = replace(result, facts={**result.facts, "opened": opened})
+    result = replace(result, facts={**result.facts, "opened": before.facts["opened"]})
     output = options["output"] or run
     kinds: tuple[TableFormat, ...] = get_args(TableFormat)
     listed = write_run(

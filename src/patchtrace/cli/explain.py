@@ -1,0 +1,119 @@
+"""patchtrace explain: why an image has its share, in pictures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from patchtrace.attribution import Attribution
+from patchtrace.cli.common import printable, progress_bar
+from patchtrace.cli.options import check_memory, engine_options, read_again
+from patchtrace.errors import PatchtraceError
+from patchtrace.explain import Explanation, Pair, explain
+from patchtrace.files import replacing
+from patchtrace.pictures import Look, mosaic_picture, overview, pair_picture, proponents
+from patchtrace.sheet import percent
+
+ENGINE = ("engine", "device", "threads", "memory")
+
+
+@click.command("explain")
+@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--query", default="0", show_default=True, help="Which query: its id, or its number, counted from 0.")
+@click.option(
+    "--train", multiple=True, help="Which image: its id or number; may be given several times.  [default: the best]"
+)
+@click.option("--images", type=click.IntRange(1, 50), default=3, show_default=True, help="How many of the best images.")
+@click.option(
+    "--draws", type=click.IntRange(1), default=2, show_default=True, help="Of those that the run has, use the first N."
+)
+@click.option("--all-draws", is_flag=True, help="Use all, so that the numbers add up to the shares of the run.")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Where the pictures go."
+)
+@engine_options
+@click.option("-q", "--quiet", is_flag=True, help="Only errors.")
+def explain_command(run: Path, **options: Any) -> int:
+    """Show which patches of a query resemble which patches of its best images, in a saved RUN.
+
+    Writes overview.png (the query and its best images), mosaic.png (for each pixel the image that accounts for most
+    of it), proponents.png (largest and smallest shares), pair-ID.png for each image (heat maps on both sides) and
+    explanation.json (the same in numbers). The images are read again from where they were.
+
+    \b
+    Examples:
+      patchtrace explain run/ -o why/
+      patchtrace explain run/ --query portrait.png --train holiday/17.jpg -o why/
+    """
+    check_memory(options["memory"])
+    quiet, output = options["quiet"], options["output"]
+    result = Attribution.load(run)
+    train, queries = read_again(result, run, quiet)
+    query = _found(options["query"], result.query_ids, "query")
+    chosen = [_found(name, result.train_ids, "image of the collection") for name in options["train"]]
+    with progress_bar("comparing", quiet) as progress:
+        explanation = explain(
+            result, queries, train, query, draws=None if options["all_draws"] else options["draws"], progress=progress,
+            **{name: options[name] for name in ENGINE},
+        )  # fmt: skip
+    look = Look(result, query, queries, train, explanation)
+    best = [int(index) for index in explanation.images[: max(6, options["images"])]]
+    with progress_bar("looking at patches", quiet) as progress:
+        pairs = {pair.index: pair for pair in explanation.pairs([*dict.fromkeys([*best, *chosen])], progress=progress)}
+    written = {
+        "overview": overview(look, [pairs[index] for index in best]),
+        "mosaic": mosaic_picture(look),
+        "proponents": proponents(look),
+        **{f"pair-{index}": pair_picture(look, pairs[index]) for index in chosen or best[: options["images"]]},
+    }
+    output.mkdir(parents=True, exist_ok=True)
+    for name, picture in written.items():
+        with replacing(output / f"{name}.png") as temporary:
+            picture.save(temporary, format="PNG")
+    shown = [pairs[index] for index in chosen or best[: options["images"]]]
+    with replacing(output / "explanation.json") as temporary:
+        temporary.write_text(json.dumps(numbers(look, explanation, shown), indent=1), encoding="utf-8")
+    if not quiet:
+        for pair in shown:
+            hit = look.hit(pair.index)
+            click.echo(f"{percent(hit.share):>8}  {printable(hit.id)}")
+        click.echo(f"written to {output}: {', '.join(f'{name}.png' for name in written)}, explanation.json", err=True)
+    return 0
+
+
+def numbers(look: Look, explanation: Explanation, pairs: list[Pair]) -> dict[str, Any]:
+    """The explanation as plain data."""
+    mosaic = explanation.mosaic()
+    return {
+        "query": look.result.query_ids[look.query],
+        "coverage": [{"images": count, "share": share} for count, share in explanation.coverage()],
+        "effective_sources": float(look.result.effective_sources()[look.query]),
+        "mosaic": {"owner": mosaic.owner.tolist(), "part": mosaic.part.round(6).tolist()},
+        "pairs": [
+            {
+                "index": pair.index,
+                "id": look.hit(pair.index).id,
+                "share": look.hit(pair.index).share,
+                "explained": pair.share,
+                "steps": [
+                    {**step.name._asdict(), "share": float(step.weight * grid.sum())}
+                    for step, grid in zip(explanation.steps, pair.grids, strict=True)
+                ],
+                "matches": [match._asdict() for match in pair.matches],
+            }
+            for pair in pairs
+        ],
+    }
+
+
+def _found(name: str, ids: tuple[str, ...], what: str) -> int:
+    """The place of an id, or a number if nothing is called so."""
+    if name in ids:
+        return ids.index(name)
+    if name.isdecimal() and int(name) < len(ids):
+        return int(name)
+    near = ", ".join(repr(printable(other)) for other in ids[:3])
+    raise PatchtraceError(f"no {what} is called {name!r}: use an id such as {near}, or a number below {len(ids)}")

@@ -1,0 +1,251 @@
+"""Pictures of an explanation, to be looked at and mailed: PNGs with a legend, readable at once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageColor, ImageDraw, ImageFont
+
+from patchtrace.attribution import Attribution, Hit
+from patchtrace.explain import Explanation, Match, Pair
+from patchtrace.images import ImageSet
+from patchtrace.sheet import FAINT, FRAME, INK, OTHERS, PAPER, SOURCES, percent
+
+SIDE, GAP, MARGIN, LINE = 224, 28, 28, 20
+#: Dark to light, and alike to all eyes (the anchors of cividis).
+SCALE = tuple(ImageColor.getrgb(c) for c in ("#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838"))
+PROPONENTS, OPPONENTS = 5, 3
+
+
+class Look(NamedTuple):
+    """What all pictures of one query need."""
+
+    result: Attribution
+    query: int
+    queries: ImageSet
+    train: ImageSet
+    explanation: Explanation
+
+    def hit(self, index: int) -> Hit:
+        return self.result.hit(self.query, index)
+
+
+def overview(look: Look, pairs: Sequence[Pair]) -> Image.Image:
+    """The query and its best images, with the strongest pair of patches of each outlined and joined by a line."""
+    pairs = pairs[: len(SOURCES)]
+    across = 3
+    rows = -(-len(pairs) // across)
+    small = SIDE * 3 // 4
+    left = MARGIN + SIDE + 3 * GAP
+    sheet, draw = _sheet(
+        left + across * (small + GAP) - GAP, 40 + max(SIDE + 70, rows * (small + 64)), "What it resembles most"
+    )
+    top = MARGIN + 40
+    query = _frame(sheet, look.queries.frame(look.query, SIDE), MARGIN, top, SIDE)
+    _write(draw, (MARGIN, top + SIDE + 10), look.result.query_ids[look.query], INK, SIDE)
+    _write(draw, (MARGIN, top + SIDE + 10 + LINE), "the strongest pair of patches", FAINT, SIDE)
+    _write(draw, (MARGIN, top + SIDE + 10 + 2 * LINE), "with each image is outlined", FAINT, SIDE)
+    places = [(left + i % across * (small + GAP), top + i // across * (small + 64)) for i in range(len(pairs))]
+    size = look.explanation.size
+    for pair, (x, y), colour in zip(
+        pairs, places, SOURCES, strict=False
+    ):  # first, so that pictures lie above the lines
+        ours = _outline(draw, query, pair.matches[0].query, pair.matches[0].size, colour, size)
+        image = x, y, x + small, y + small
+        theirs = _outline(draw, image, _in_image(pair.matches[0], look.explanation), pair.matches[0].size, colour, size)
+        draw.line([(query[2], (ours[1] + ours[3]) / 2), (theirs[0], (theirs[1] + theirs[3]) / 2)], colour, 2)
+    for pair, (x, y), colour in zip(pairs, places, SOURCES, strict=False):
+        image = _frame(sheet, look.train.frame(pair.index, small), x, y, small)
+        hit = look.hit(pair.index)
+        draw.text((x, y + small + 8), percent(hit.share), INK, _font(17))
+        _write(draw, (x, y + small + 8 + LINE), hit.id, FAINT, small)
+        _outline(draw, image, _in_image(pair.matches[0], look.explanation), pair.matches[0].size, colour, size)
+    return sheet
+
+
+def pair_picture(look: Look, pair: Pair) -> Image.Image:
+    """One image beside the query: how much of each query pixel it accounts for, and which of its pixels do that."""
+    explanation = look.explanation
+    hit = look.hit(pair.index)
+    sheet, draw = _sheet(4 * SIDE + 3 * GAP, SIDE + 178, f"{percent(hit.share)} of the query")
+    top = MARGIN + 40
+    grids = zip(explanation.steps, pair.grids, strict=True)
+    ours = sum(step.weight * explanation.laid(grid, step) for step, grid in grids) / explanation.whole()
+    heat = sum(pair.heat)
+    pictures = look.queries.frame(look.query, SIDE), look.train.frame(pair.index, SIDE)
+    captions = (
+        (look.result.query_ids[look.query], "the query"),
+        ("how much of each pixel", f"at most {percent(float(np.max(ours)))}"),
+        (hit.id, "the image"),
+        ("which pixels do that", "brighter: more of it"),
+    )
+    panels = (pictures[0], _heat(pictures[0], np.asarray(ours)), pictures[1], _heat(pictures[1], np.asarray(heat)))
+    boxes = []
+    for number, (panel, (first, second)) in enumerate(zip(panels, captions, strict=True)):
+        x = MARGIN + number * (SIDE + GAP)
+        boxes.append(_frame(sheet, panel, x, top, SIDE))
+        _write(draw, (x, top + SIDE + 8), first, INK, SIDE)
+        _write(draw, (x, top + SIDE + 8 + LINE), second, FAINT, SIDE)
+    for match, colour in zip(_apart(pair.matches), SOURCES, strict=False):
+        _outline(draw, boxes[0], match.query, match.size, colour, explanation.size)
+        _outline(draw, boxes[2], _in_image(match, explanation), match.size, colour, explanation.size)
+    _legend(draw, sheet, MARGIN + SIDE + GAP, top + SIDE + 64)
+    lines = "outlined: pairs of patches that resemble each other most, in the same colour on both sides"
+    draw.text((MARGIN, top + SIDE + 112), lines, FAINT, _font(14))
+    return sheet
+
+
+def mosaic_picture(look: Look) -> Image.Image:
+    """For each pixel the image that accounts for most of it."""
+    mosaic = look.explanation.mosaic()
+    owners, counts = np.unique(mosaic.owner, return_counts=True)
+    first = [int(index) for index in owners[np.argsort(-counts, kind="stable")][: len(SOURCES)]]
+    sheet, draw = _sheet(2 * SIDE + 2 * GAP + 330, SIDE + 96, "Pixel by pixel")
+    top = MARGIN + 40
+    picture = look.queries.frame(look.query, SIDE)
+    _frame(sheet, picture, MARGIN, top, SIDE)
+    painted = np.empty((*mosaic.owner.shape, 3))
+    painted[:] = ImageColor.getrgb(OTHERS)
+    for index, colour in zip(first, SOURCES, strict=False):
+        painted[mosaic.owner == index] = ImageColor.getrgb(colour)
+    paper = np.array(ImageColor.getrgb(PAPER))
+    most = float(mosaic.part.max())
+    strength = 0.25 + 0.75 * (mosaic.part / most)[:, :, None]
+    shown = np.rint(paper + strength * (painted - paper)).astype(np.uint8)
+    _frame(sheet, Image.fromarray(shown), MARGIN + SIDE + GAP, top, SIDE)
+    _write(draw, (MARGIN, top + SIDE + 8), look.result.query_ids[look.query], INK, SIDE)
+    _write(draw, (MARGIN + SIDE + GAP, top + SIDE + 8), "the image that accounts for", INK, SIDE + GAP)
+    _write(
+        draw, (MARGIN + SIDE + GAP, top + SIDE + 8 + LINE), "most of each pixel, paler: less of it", FAINT, SIDE + GAP
+    )
+    x, tile = MARGIN + 2 * (SIDE + GAP), 30
+    for number, (index, colour) in enumerate(zip(first, SOURCES, strict=False)):
+        y = top + number * (tile + 9)
+        draw.rectangle((x, y, x + 9, y + tile - 1), fill=colour)
+        _frame(sheet, look.train.frame(index, tile), x + 16, y, tile)
+        pixels = f"{percent(float((mosaic.owner == index).mean()))} of the pixels"
+        _write(draw, (x + 16 + tile + 10, y - 2), look.hit(index).id, INK, 260)
+        draw.text((x + 16 + tile + 10, y + 15), pixels, FAINT, _font(13))
+    y = top + len(first) * (tile + 9)
+    draw.rectangle((x, y, x + 9, y + 14), fill=OTHERS)
+    draw.text((x + 16, y - 1), f"another image; the best has at most {percent(most)} of a pixel", FAINT, _font(13))
+    return sheet
+
+
+def proponents(look: Look) -> Image.Image:
+    """The five images with the largest shares and the three with the smallest."""
+    best, least = (hits[look.query] for hits in (look.result.top(PROPONENTS), look.result.bottom(OPPONENTS)))
+    small = SIDE * 5 // 8
+    width = (1 + len(best) + len(least)) * (small + GAP // 2) + 3 * GAP
+    sheet, draw = _sheet(width, small + 104, "")
+    top, x = MARGIN + 40, MARGIN
+    for heading, images, hits in (
+        ("query", look.queries, [None]), ("largest shares", look.train, best), ("smallest shares", look.train, least)
+    ):  # fmt: skip
+        draw.text((x, MARGIN), heading, INK, _font(17))
+        for hit in hits:
+            index = look.query if hit is None else hit.index
+            _frame(sheet, images.frame(index, small), x, top, small)
+            name = look.result.query_ids[look.query] if hit is None else percent(hit.share)
+            _write(draw, (x, top + small + 8), name, INK, small)
+            if hit is not None:
+                _write(draw, (x, top + small + 8 + LINE), hit.id, FAINT, small)
+            x += small + GAP // 2
+        x += GAP
+    return sheet
+
+
+# --- parts of pictures ---
+
+Box = tuple[int, int, int, int]
+
+
+def _sheet(width: int, height: int, heading: str) -> tuple[Image.Image, ImageDraw.ImageDraw]:
+    sheet = Image.new("RGB", (width + 2 * MARGIN, height + 2 * MARGIN), "white")
+    draw = ImageDraw.Draw(sheet)
+    draw.text((MARGIN, MARGIN - 2), heading, INK, _font(20))
+    return sheet, draw
+
+
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size)
+
+
+def _frame(sheet: Image.Image, picture: Image.Image, x: int, y: int, side: int) -> Box:
+    """The picture, as large as it can be in a square; returns where it is."""
+    scale = side / max(picture.size)
+    size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
+    left, top = x + (side - size[0]) // 2, y + (side - size[1]) // 2
+    ImageDraw.Draw(sheet).rectangle((x - 1, y - 1, x + side, y + side), fill=PAPER, outline=FRAME)
+    smooth = Image.Resampling.NEAREST if scale >= 2 else Image.Resampling.BICUBIC
+    sheet.paste(picture.convert("RGB").resize(size, smooth), (left, top))
+    return left, top, left + size[0], top + size[1]
+
+
+def _outline(
+    draw: ImageDraw.ImageDraw, box: Box, place: tuple[int, int], size: int, colour: str, pixels: tuple[int, int]
+) -> tuple[float, float, float, float]:
+    """A patch, in pixels of what was compared, on a picture that lies in a box; returns where its outline is."""
+    down, across = (box[3] - box[1]) / pixels[0], (box[2] - box[0]) / pixels[1]
+    around = (
+        box[0] + max(0, place[1]) * across,
+        box[1] + max(0, place[0]) * down,
+        box[0] + min(pixels[1], place[1] + size) * across - 1,
+        box[1] + min(pixels[0], place[0] + size) * down - 1,
+    )
+    for grown, ink in ((1, "white"), (0, colour), (-1, colour)):  # white around it, so that it is seen on any picture
+        draw.rectangle((around[0] - grown, around[1] - grown, around[2] + grown, around[3] + grown), outline=ink)
+    return around
+
+
+def _in_image(match: Match, explanation: Explanation) -> tuple[int, int]:
+    """The place of a match in the image itself, if it is in its mirror."""
+    row, column = match.train
+    return (row, explanation.size[1] - column - match.size) if match.mirrored else (row, column)
+
+
+def _apart(matches: Sequence[Match], most: int = 4) -> list[Match]:
+    """The strongest matches whose patches in the query lie apart from each other: neighbours would say the same."""
+    chosen: list[Match] = []
+    for match in matches:
+        near = any(
+            max(abs(a - b) for a, b in zip(match.query, other.query, strict=True)) < max(match.size, other.size) // 2
+            for other in chosen
+        )
+        if not near:
+            chosen.append(match)
+    return list(itertools.islice(chosen, most))
+
+
+def _heat(picture: Image.Image, values: NDArray[np.float64]) -> Image.Image:
+    """A picture in grey under the colours of the scale."""
+    picture = picture.convert("L").convert("RGB").resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+    largest = float(values.max()) or 1.0
+    places = values / largest * (len(SCALE) - 1)
+    low = np.minimum(places.astype(int), len(SCALE) - 2)
+    table = np.array(SCALE, dtype=np.float64)
+    colours = table[low] + (places - low)[:, :, None] * (table[low + 1] - table[low])
+    over = Image.fromarray(np.rint(colours).astype(np.uint8)).resize(picture.size, Image.Resampling.BILINEAR)
+    return Image.blend(picture, over, 0.72)
+
+
+def _legend(draw: ImageDraw.ImageDraw, sheet: Image.Image, x: int, y: int) -> None:
+    bar = Image.fromarray(np.array([SCALE], dtype=np.uint8)).resize((SIDE, 10), Image.Resampling.BILINEAR)
+    sheet.paste(bar, (x, y))
+    draw.text((x, y + 14), "nothing", FAINT, _font(13))
+    draw.text((x + SIDE, y + 14), "most", FAINT, _font(13), anchor="ra")
+
+
+def _write(draw: ImageDraw.ImageDraw, at: tuple[int, int], text: str, ink: str, width: int) -> None:
+    """Text that fits; of a long one the end is kept, which tells images apart."""
+    font = _font(14)
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    shown = text
+    while len(shown) > 1 and draw.textlength(shown, font) > width:
+        text = text[1:]
+        shown = "…" + text
+    draw.text(at, shown, ink, font)
