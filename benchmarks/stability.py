@@ -111,10 +111,12 @@ def collected(images: int, kind: str) -> Drawn:
 # --- two runs compared ---
 
 
-def compared(one: np.ndarray, two: np.ndarray) -> tuple[float, float, float]:
-    """Overlap of the first 10 and of the first 50, and the correlation of the scores."""
+def compared(one: np.ndarray, two: np.ndarray) -> tuple[float, float, float, float]:
+    """Overlap of the first 10 and of the first 50, correlation, and the error of a share: of one run, first 50 images."""
     overlaps = [len(set(np.argsort(-one)[:n]) & set(np.argsort(-two)[:n])) / n for n in (10, 50)]
-    return overlaps[0], overlaps[1], float(np.corrcoef(one, two)[0, 1])
+    first = np.argsort(-(one + two))[:50]
+    error = np.sqrt(((one - two)[first] ** 2).mean() / 2) / (one + two)[first].mean() * 2
+    return overlaps[0], overlaps[1], float(np.corrcoef(one, two)[0, 1]), float(error)
 
 
 def plain(values: list[np.ndarray], run: int, draws: int) -> np.ndarray:
@@ -150,7 +152,7 @@ def measured(images: int) -> dict[str, Any]:
         each = np.array([compared(*two) for two in results])
         rows.append(
             {"name": name, "seconds": seconds, "top 10": each[:, 0].mean(), "top 50": each[:, 1].mean(),
-             "correlation": each[:, 2].mean(), **more}
+             "correlation": each[:, 2].mean(), "error": np.sqrt((each[:, 3] ** 2).mean()), **more}
         )  # fmt: skip
 
     for draws in (1, 2, 4, 8, 16):
@@ -292,12 +294,12 @@ def print_tables(results: dict[str, Any]) -> None:
     levels = [level.t for level in RECIPE.levels]
     for images, part in results.items():
         print(f"\nN = {images}, {QUERIES} queries\n")
-        print("| draws | seconds | top 10 in common | top 50 | correlation | settled |\n|---|---|---|---|---|---|")
+        print("| draws | seconds | top 10 in common | top 50 | correlation | error | settled |\n" + "|---" * 7 + "|")
         for row in part["rows"]:
             settled = f"{row['settled']:.2f}" if "settled" in row else ""
             print(
                 f"| {row['name']} | {row['seconds']:.1f} | {row['top 10']:.2f} | {row['top 50']:.2f} | "
-                f"{row['correlation']:.2f} | {settled} |"
+                f"{row['correlation']:.2f} | {100 * row['error']:.0f} % | {settled} |"
             )
         print("\n| | " + " | ".join(f"t {t}" for t in levels) + " |\n" + "|---" * (len(levels) + 1) + "|")
         costs, ours = (np.array(part[f"seconds of a {kind}draw"]) for kind in ("plain ", ""))

@@ -35,7 +35,7 @@ class Look(NamedTuple):
 
 
 def overview(look: Look, pairs: Sequence[Pair]) -> Image.Image:
-    """The query and its best images, with the strongest pair of patches of each outlined and joined by a line."""
+    """The query and its best images, with the strongest pair of patches of each in the same colour."""
     pairs = pairs[: len(SOURCES)]
     across = 3
     rows = -(-len(pairs) // across)
@@ -47,23 +47,18 @@ def overview(look: Look, pairs: Sequence[Pair]) -> Image.Image:
     top = MARGIN + 40
     query = _frame(sheet, look.queries.frame(look.query, SIDE), MARGIN, top, SIDE)
     _write(draw, (MARGIN, top + SIDE + 10), look.result.query_ids[look.query], INK, SIDE)
-    _write(draw, (MARGIN, top + SIDE + 10 + LINE), "the strongest pair of patches", FAINT, SIDE)
-    _write(draw, (MARGIN, top + SIDE + 10 + 2 * LINE), "with each image is outlined", FAINT, SIDE)
+    _write(draw, (MARGIN, top + SIDE + 10 + LINE), "the strongest pair of patches with", FAINT, SIDE)
+    _write(draw, (MARGIN, top + SIDE + 10 + 2 * LINE), "each image has its colour on both", FAINT, SIDE)
     places = [(left + i % across * (small + GAP), top + i // across * (small + 64)) for i in range(len(pairs))]
     size = look.explanation.size
-    for pair, (x, y), colour in zip(
-        pairs, places, SOURCES, strict=False
-    ):  # first, so that pictures lie above the lines
-        ours = _outline(draw, query, pair.matches[0].query, pair.matches[0].size, colour, size)
-        image = x, y, x + small, y + small
-        theirs = _outline(draw, image, _in_image(pair.matches[0], look.explanation), pair.matches[0].size, colour, size)
-        draw.line([(query[2], (ours[1] + ours[3]) / 2), (theirs[0], (theirs[1] + theirs[3]) / 2)], colour, 2)
     for pair, (x, y), colour in zip(pairs, places, SOURCES, strict=False):
         image = _frame(sheet, look.train.frame(pair.index, small), x, y, small)
         hit = look.hit(pair.index)
         draw.text((x, y + small + 8), percent(hit.share), INK, _font(17))
         _write(draw, (x, y + small + 8 + LINE), hit.id, FAINT, small)
-        _outline(draw, image, _in_image(pair.matches[0], look.explanation), pair.matches[0].size, colour, size)
+        match = pair.matches[0]
+        _outline(draw, query, match.query, match.size, colour, size)
+        _outline(draw, image, _in_image(match, look.explanation), match.size, colour, size)
     return sheet
 
 
