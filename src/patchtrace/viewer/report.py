@@ -1,0 +1,108 @@
+"""The report: one file with everything in it, which opens from the disk without a network and reads without scripts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import DictLoader, Environment, StrictUndefined
+from markupsafe import Markup
+
+from patchtrace.files import replacing
+
+#: What could end a script element, begin a comment, or (in older browsers) end a line, as JSON spells it out.
+ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+
+
+class Picture(NamedTuple):
+    """A picture of the report that needs no script: its title, its ``data:image/...`` URI, and the words for who cannot see it."""
+
+    title: str
+    uri: str
+    alt: str
+
+
+def asset(name: str) -> str:
+    """The text of ``viewer.js``, ``viewer.css`` or ``page.html.j2``."""
+    return resources.files("patchtrace.viewer").joinpath(name).read_text("utf-8")
+
+
+def json_for_script(value: object) -> str:
+    """JSON that is safe inside a script element: no character in it means anything to an HTML parser."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.translate(ESCAPES)
+
+
+def render_report(view: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> str:
+    """The page as text. Pictures and evidence have to be in the view itself, not behind URLs.
+
+    Raises
+    ------
+    ValueError
+        If the view refers to anything outside the page.
+    """
+    _check_complete(view, pictures)
+    style, script = asset("viewer.css"), asset("viewer.js")
+    policy = "; ".join(
+        [
+            "default-src 'none'",
+            "img-src data:",
+            f"style-src {_source(style)}",
+            f"script-src {_source(script)}",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+    environment = Environment(
+        loader=DictLoader({"page": asset("page.html.j2")}), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters["percent"] = percent
+    # Only what is ours, or escaped above, goes in as it is.
+    verbatim = {"style": style, "script": script, "data": json_for_script(view)}
+    return environment.get_template("page").render(
+        view=view,
+        pictures=[Picture(*picture) for picture in pictures],
+        policy=policy,
+        **{name: Markup(text) for name, text in verbatim.items()},  # noqa: S704
+    )
+
+
+def write_report(path: str | Path, view: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> Path:
+    """Writes the report of one query, whole or not at all, and returns its path."""
+    path = Path(path)
+    page = render_report(view, pictures)
+    with replacing(path) as temporary:
+        # No translation of line ends: the hashes in the page are of exactly this text.
+        temporary.write_text(page, "utf-8", newline="\n", errors="replace")
+    return path
+
+
+def percent(share: float) -> str:
+    """A share as people read it, as in the viewer."""
+    value = 100 * share
+    if value == 0:
+        return "0 %"
+    if value < 0.01:
+        return "< 0.01 %"
+    return f"{value:.2f} %" if value < 1 else f"{value:.1f} %" if value < 99.95 else "100 %"
+
+
+def _source(text: str) -> str:
+    """How a policy names an inline script or style: by its hash."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _check_complete(view: Mapping[str, Any], pictures: Sequence[Picture]) -> None:
+    shown = [view["query"], *view["images"], *view.get("opponents", ())]
+    uris = [entry[name] for entry in shown for name in ("frame", "pixels")] + [picture[1] for picture in pictures]
+    for uri in uris:
+        if not uri.startswith("data:image/"):
+            raise ValueError(f"a report carries its pictures, as data:image/... URIs; this one is {uri[:60]!r}")
+    for image in view["images"]:
+        if isinstance(image["evidence"], str):
+            raise ValueError(f"a report carries its evidence; that of {image['id']!r} is {image['evidence'][:60]!r}")
