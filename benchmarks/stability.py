@@ -112,7 +112,7 @@ def collected(images: int, kind: str) -> Drawn:
 
 
 def compared(one: np.ndarray, two: np.ndarray) -> tuple[float, float, float, float]:
-    """Overlap of the first 10 and of the first 50, correlation, and the error of a share: of one run, first 50 images."""
+    """Overlap of the first 10 and 50, correlation, and the error of a share in one run, over the first 50 images."""
     overlaps = [len(set(np.argsort(-one)[:n]) & set(np.argsort(-two)[:n])) / n for n in (10, 50)]
     first = np.argsort(-(one + two))[:50]
     error = np.sqrt(((one - two)[first] ** 2).mean() / 2) / (one + two)[first].mean() * 2

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from patchtrace.cli.options import (
 from patchtrace.images import ImageSet
 from patchtrace.methods import DEFAULT_SIZE, NDA, MachineInfluence, Method, PixelSimilarity, RandomScores
 from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
+from patchtrace.viewer.make import make_report
 
 #: For each method the options that have a meaning for it and not for all.
 ENGINE = ("engine", "threads", "device", "memory")
@@ -52,6 +55,11 @@ METHODS = {
     type=click.Choice(["csv", "json", "parquet"]),
     help="Of the ranking in the output directory.  [default: csv]",
 )
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a page to look at, with everything in it; of several queries, one page each.",
+)
 @sampling_options
 @click.option("--flips/--no-flips", default=None, help="Also compare with mirrored training images.")
 @click.option("--seed", type=click.IntRange(0), help="Of the noise, or of random scores.")
@@ -70,6 +78,7 @@ def attribute(context: click.Context, /, **options: Any) -> int:
     \b
     Examples:
       patchtrace attribute query.png --train photos/
+      patchtrace attribute query.png --train photos/ --report report.html
       patchtrace attribute query.png --train photos/ --preset celeba --draws 8 -o run/
       patchtrace attribute query.png --train photos/ --seconds 60 -o run/  &&  patchtrace refine run/
       patchtrace attribute generated.npz --train cifar-10-batches-py/ --json
@@ -100,6 +109,12 @@ def attribute(context: click.Context, /, **options: Any) -> int:
         )
     result = replace(result, facts={**result.facts, "opened": opened_from(options)})
     listed = write_run(result, queries, train, output, options["format"] or "csv") if output else None
+    for query, path in enumerate(_reports(options["report"], len(queries))):
+        with progress_bar("looking closer", quiet) as progress:
+            engine = {name: options[name] for name in ENGINE}
+            make_report(path, result, queries, train, query, command=_command(), progress=progress, **engine)
+        if not quiet:
+            click.echo(f"written to {path}", err=True)
     if options["json"]:
         click.echo(json.dumps(result.to_json(options["top"]), indent=1))
     else:
@@ -126,6 +141,26 @@ def _check_usage(context: click.Context, options: dict[str, Any]) -> None:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"--{name} has no meaning for --method {options['method']}")
     check_memory(options["memory"])
+    if options["report"]:
+        if options["method"] != "nda":
+            raise click.UsageError(f"--report shows patches, which --method {options['method']} does not compare")
+        for source in map(Path, options["train"]):
+            if source.is_dir() and options["report"].resolve().is_relative_to(source.resolve()):
+                raise click.UsageError(f"--report {options['report']} lies in {source}, whose images are read")
+        if not options["report"].resolve().parent.is_dir():
+            raise click.UsageError(f"--report {options['report']}: there is no such directory")
+
+
+def _reports(path: Path | None, queries: int) -> list[Path]:
+    """Where the page of each query goes."""
+    if path is None or queries == 1:
+        return [path] if path else []
+    return [path.with_stem(f"{path.stem}-{number}") for number in range(1, queries + 1)]
+
+
+def _command() -> str:
+    """What was typed, with nothing of this machine but what was typed."""
+    return shlex.join(["patchtrace", *sys.argv[1:]])
 
 
 def _read(options: dict[str, Any], quiet: bool) -> tuple[ImageSet, ImageSet]:

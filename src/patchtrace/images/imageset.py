@@ -50,8 +50,8 @@ class ImageSet:
         The rules by which files became pixels; None where the pixels were given.
     remarks : tuple of str
         What a reader should be told.
-    files : tuple of Path or None
-        The file of each image, where it has one of its own; empty if none has.
+    files : tuple of Path, bytes or None
+        The file of each image, or what was in it, where it has one of its own; empty if none has.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class ImageSet:
     skipped: tuple[Skipped, ...] = ()
     decoding: Decoding | None = None
     remarks: tuple[str, ...] = ()
-    files: tuple[Path | None, ...] = ()
+    files: tuple[Path | bytes | None, ...] = ()
 
     def __post_init__(self) -> None:
         if self.pixels.ndim != 4 or len(self.pixels) != len(self.ids):

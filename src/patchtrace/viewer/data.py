@@ -43,7 +43,7 @@ class Answer:
 
     def inlined(self) -> dict[str, Any]:
         """The view with everything in it."""
-        uris = {key: _uri(data) for key, data in self.pictures.items()}
+        uris = {key: uri(data) for key, data in self.pictures.items()}
 
         def shown(image: dict[str, Any]) -> dict[str, Any]:
             return {**image, "frame": uris[image["frame"]], "pixels": uris[image["pixels"]]}
@@ -254,6 +254,7 @@ def _jpeg(picture: Image.Image) -> bytes:
     return stream.getvalue()
 
 
-def _uri(data: bytes) -> str:
+def uri(data: bytes) -> str:
+    """A picture as a page can hold it."""
     kind = "png" if data.startswith(b"\x89PNG") else "jpeg"
     return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
