@@ -356,6 +356,13 @@ def test_auto_goes_on_from_a_result_as_if_it_had_never_ended():
     np.testing.assert_array_equal(again.scores, longer.scores)  # nothing is left to do
 
 
+def test_what_would_fill_the_memory_is_not_kept(monkeypatch):
+    monkeypatch.setattr("patchtrace.methods.nda.MOST_MOMENTS", 100)
+    result = run(replace(TWO_SCALES, draws=2))
+    assert result.moments is None
+    assert np.isfinite(result.errors).all()
+
+
 def test_noise_from_the_caller_counts_draw_by_draw():
     eps = {t: np.random.default_rng(t).standard_normal((6, 3, 10, 12)) for t in (100, 300)}
     result = run(noise=eps)

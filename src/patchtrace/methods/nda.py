@@ -21,6 +21,8 @@ from patchtrace.progress import Counter, Progress
 from patchtrace.recipe import Recipe
 from patchtrace.sampling import Estimate, Moments, Plan, chance_of_top, estimate
 
+#: Bytes that the running means and variances of all queries may take together in a result.
+MOST_MOMENTS = 1 << 30
 #: Draws of a level that are compared in one go.
 TOGETHER = 16
 #: What a query patch costs besides its pairs, in pairs: at 32 x 32 a draw at P 21 takes half the time of one at P 5.
@@ -140,25 +142,25 @@ class NDA(Method):
         count = Counter(progress, 0)
         work = len(opened) * len(train) * sum(level.cost for level in levels)
         engine = get_engine(self.engine, threads=self.threads, device=self.device, pairs=work)
-        sampled = [
-            _Sampled(self, recipe, levels, train, opened.block(q, q + 1)[0], engine, given, count, parts, remark)
-            for q in range(len(opened))
-        ]
         if start is not None:
             if parts or noise is not None:
                 raise PatchtraceError(
                     "a result is continued with noise from its seed and without parts: leave them out"
                 )
             _check_start(start, recipe, train, opened)
-            for q, one in enumerate(sampled):
+        # what a later run could go on with is not kept where it would fill the memory
+        keep = 24 * len(opened) * len(levels) * len(train) <= MOST_MOMENTS
+        done = []
+        for q in range(len(opened)):
+            one = _Sampled(self, recipe, levels, train, opened.block(q, q + 1)[0], engine, given, count, parts, remark)
+            if start is not None:
                 one.go_on(start, q)
-        if recipe.draws != "auto":
-            count.total = sum(one.work_of(one.missing(recipe.draws)) for one in sampled)
-        for one in sampled:
+            if recipe.draws != "auto" and q == 0:  # all have as many, or, in a result that goes on, about as many
+                count.total = len(opened) * one.work_of(one.missing(recipe.draws))
             one.run()
-        estimates = [one.estimate() for one in sampled]
-        mean = np.stack([found.mean for found in estimates])
-        several = all(moments.known for one in sampled for moments in one.moments)
+            done.append(one.outcome(keep))
+        mean = np.stack([one.found.mean for one in done])
+        several = all(one.known for one in done)
         source = "from the seed" if noise is None else "given by the caller"
         return self._result(
             train,
@@ -166,22 +168,16 @@ class NDA(Method):
             mean**recipe.exponent,
             mean / patches,
             settings={"recipe": recipe.to_dict(), "engine": engine.name, "noise": source},
-            parts=np.stack([one.parts() for one in sampled], axis=1).astype(np.float32) if parts else None,
+            parts=np.stack([one.parts for one in done], axis=1).astype(np.float32) if parts else None,
             part_names=tuple(step.name for level in levels for step in level.steps) if parts else (),
-            errors=np.stack([found.error / patches for found in estimates]).astype(np.float32) if several else None,
-            chances=np.stack([one.chances() for one in sampled]).astype(np.float32) if several else None,
+            errors=np.stack([one.found.error / patches for one in done]).astype(np.float32) if several else None,
+            chances=np.stack([one.chances for one in done]).astype(np.float32) if several else None,
             sampling={
                 "top": self.top,
                 "confidence": self.confidence,
-                "draws": [[m.draws for m in one.moments] for one in sampled],
-                "samples": [[m.samples for m in one.moments] for one in sampled],
-                "ended": [one.ended for one in sampled],
+                **{name: [getattr(one, name) for one in done] for name in ("draws", "samples", "ended")},
             },
-            moments=np.stack(
-                [[[getattr(m, name) for m in one.moments] for one in sampled] for name in ("mean", "squares", "inner")]
-            )
-            if several
-            else None,
+            moments=np.stack([one.moments for one in done], axis=1) if several and keep else None,
         )
 
     def settings(self) -> dict[str, Any]:
@@ -267,6 +263,19 @@ def drawn(level: _Level, seed: int, first: int, last: int, shape: tuple[int, ...
         for draw in range(first, last)
     ]
     return np.stack(noises).astype(np.float32)
+
+
+class _Outcome(NamedTuple):
+    """What is known of one query in the end."""
+
+    found: Estimate
+    chances: NDArray[np.float64]
+    parts: NDArray[np.float64]
+    draws: list[int]
+    samples: list[int]
+    ended: str
+    known: bool  # whether anything is known of the errors
+    moments: NDArray[np.float64]  # (3, levels, train), or nothing
 
 
 class _Sampled:
@@ -363,11 +372,21 @@ class _Sampled:
             return self.noise[level.t][first:last]
         return drawn(level, self.recipe.seed, first, last, self.train.shape)
 
-    def estimate(self) -> Estimate:
-        return estimate(self.moments)
+    def outcome(self, keep: bool) -> _Outcome:
+        kept = [[getattr(m, name) for m in self.moments] for name in ("mean", "squares", "inner")] if keep else []
+        return _Outcome(
+            estimate(self.moments),
+            self.chances(),
+            self.parts() if len(self.sums) else self.sums,
+            [m.draws for m in self.moments],
+            [m.samples for m in self.moments],
+            self.ended,
+            all(m.known for m in self.moments),
+            np.array(kept),
+        )
 
     def chances(self) -> NDArray[np.float64]:
-        return chance_of_top(self.estimate(), self.method.top, self.recipe.seed)
+        return chance_of_top(estimate(self.moments), self.method.top, self.recipe.seed)
 
     def parts(self) -> NDArray[np.float64]:
         """What each level and scale adds to the scores: (parts, train)."""
