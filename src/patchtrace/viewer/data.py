@@ -207,6 +207,7 @@ def _step(step: Step, explanation: Explanation) -> dict[str, Any]:
         "columns": step.columns,
         "pad": step.comparison.axis(height).pad,
         "extent": step.comparison.extent,
+        "patchwork": step.patchwork,
         "noise_rows": work.rows.tolist(),
         "noise_columns": work.columns.tolist(),
         "signs": packed(work.signs, "i1", 1.0),
