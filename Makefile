@@ -5,12 +5,12 @@ BIN := $(VENV)/bin
 
 NATIVE := $(wildcard native/*.*)
 
-.PHONY: demo test test-asan test-tsan bench provenance stability profile clean
+.PHONY: demo test test-asan test-tsan bench provenance stability screenshots profile clean
 
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
 
-test: $(VENV)/installed-test
+test: $(VENV)/installed-test | browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -59,12 +59,21 @@ stability: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python benchmarks/stability.py
 
+# The pictures of docs/evidence.md, with a real browser; some minutes.
+screenshots: $(VENV)/installed-test browser
+	$(BIN)/python benchmarks/screenshots.py
+
 # Where the time of the native engine goes, stage by stage (needs perf).
 profile: $(VENV)/installed
 	PYTHON=$(BIN)/python bash benchmarks/profile.sh
 
 # Without a compiler everything works, but slowly; root can fetch one.
-.PHONY: compiler
+.PHONY: compiler browser
+# The viewer is tested in a real browser; root can fetch one. Without it these tests are skipped, but not where CI=true.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { echo "no Chromium; trying: apt-get install chromium"; \
+	  { apt-get update -q && apt-get install -qy chromium; } || echo "going on without a browser"; }
+
 compiler:
 	@command -v c++ >/dev/null || command -v g++ >/dev/null || { echo "no C++ compiler; trying: apt-get install g++"; \
 	  { apt-get update -q && apt-get install -qy g++; } || echo "going on without the native engine"; }

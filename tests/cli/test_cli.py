@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import pty
-import shutil
 import signal
 import struct
 import subprocess
@@ -22,39 +21,11 @@ from PIL import Image
 
 import patchtrace
 from patchtrace import Attribution, ImageSet, Recipe, ScoreMachine
-from patchtrace.cli import _run, common
+from patchtrace.cli import common
 from patchtrace.cli.common import print_table
 from patchtrace.cli.demo import HANDFULS
 
 FAST = ["--preset", "quick", "--size", "12"]
-
-
-@pytest.fixture
-def photos(tmp_path):
-    rng = np.random.default_rng(0)
-    folder = tmp_path / "photos"
-    (folder / "sub").mkdir(parents=True)
-    for i in range(6):
-        pixels = rng.integers(0, 256, (12, 12, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(folder / ("sub" if i % 2 else ".") / f"{i}.png")
-    return folder
-
-
-@pytest.fixture
-def query(photos):
-    path = photos.parent / "query.png"
-    shutil.copy(photos / "2.png", path)
-    return path
-
-
-@pytest.fixture
-def call(capsys):
-    def run(*arguments):
-        code = _run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 def test_a_table_with_rank_share_and_id_goes_to_stdout(call, photos, query):
@@ -418,14 +389,6 @@ def test_a_wrong_settings_file_is_refused(call, tmp_path, text):
     assert "settings.toml" in err
 
 
-@pytest.mark.parametrize("verb", [[], ["attribute"], ["refine"], ["generate"], ["recipe"], ["demo"]], ids=str)
-def test_help_has_examples(call, verb):
-    code, out, _ = call(*verb, "--help")
-    assert code == 0
-    assert "Example" in out
-    assert "patchtrace " + " ".join(verb) in out
-
-
 def test_version(call):
     assert call("--version")[1].strip() == f"patchtrace {patchtrace.__version__}"
 
@@ -555,50 +518,6 @@ def test_errors_and_chances_are_in_json_and_csv(call, photos, query, tmp_path):
     assert single["queries"][0]["ranking"][0]["error"] is None
 
 
-def test_refine_adds_draws_to_a_run(call, photos, query, tmp_path):
-    run = tmp_path / "run"
-    assert call("attribute", query, "--train", photos, *FAST, "--draws", 4, "-o", run, "--format", "json")[0] == 0
-    code, out, err = call("refine", run, "--draws", 10)
-    assert code == 0
-    assert "settled" in out
-    assert "written to" in err
-    assert (run / "ranking.json").exists()
-    call("attribute", query, "--train", photos, *FAST, "--draws", 10, "-o", tmp_path / "at-once")
-    np.testing.assert_allclose(Attribution.load(run).scores, Attribution.load(tmp_path / "at-once").scores, rtol=1e-5)
-    assert call("refine", run, "-o", tmp_path / "more", "--most-draws", 40)[0] == 0
-    assert Attribution.load(tmp_path / "more").settings["recipe"]["draws"] == "auto"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["--draws", 2, "--seconds", 5], ["--preset", "cifar", "--most-draws", 9], ["--draws", 3, "--confidence", 0.9]],
-)
-def test_rules_for_stopping_need_draws_that_can_stop(call, photos, query, arguments):
-    code, _, error = call("attribute", query, "--train", photos, *arguments)
-    assert code == 2
-    assert "--draws auto" in error
-
-
-def test_refine_lists_what_could_not_be_read(call, photos, query, tmp_path):
-    (photos / "broken.png").write_bytes(b"no picture")
-    assert call("attribute", query, "--train", photos, *FAST, "--draws", 4, "-o", tmp_path / "run")[0] == 3
-    code, _, err = call("refine", tmp_path / "run", "--draws", 6)
-    assert code == 3
-    assert "skipped.csv" in err
-
-
-def test_refine_refuses_a_run_that_it_cannot_go_on_with(call, photos, query, tmp_path):
-    call("attribute", query, "--train", photos, *FAST, "-o", tmp_path / "single")
-    code, _, err = call("refine", tmp_path / "single")
-    assert code == 1
-    assert "--draws auto" in err
-    call("attribute", query, "--train", photos, *FAST, "--draws", 4, "-o", tmp_path / "run")
-    (photos / "0.png").unlink()
-    code, _, err = call("refine", tmp_path / "run")
-    assert code == 1
-    assert "changed since it was made" in err
-
-
 @pytest.mark.parametrize("draws", ["0", "some", "-1", "1.5"])
 def test_draws_are_a_number_or_auto(call, photos, query, draws):
     code, _, err = call("attribute", query, "--train", photos, *FAST, "--draws", draws)
@@ -649,32 +568,3 @@ def test_300_real_images_with_the_cifar_preset_stay_within_the_memory(cifar2, tm
     assert len(done.stdout.splitlines()) == 12
     assert int(done.stderr.splitlines()[-1]) < 1_500_000  # kilobytes
     assert Attribution.load(tmp_path / "run").shares.sum() == pytest.approx(1, abs=0.02)
-
-
-def test_explain_writes_pictures_and_numbers_that_add_up(call, photos, query, tmp_path):
-    run, why = tmp_path / "run", tmp_path / "why"
-    assert call("attribute", query, "--train", photos, *FAST, "-o", run)[0] == 0
-    code, out, _ = call("explain", run, "--all-draws", "-o", why)
-    assert code == 0
-    found = json.loads((why / "explanation.json").read_text())
-    assert len(found["pairs"]) == 3
-    assert len(out.splitlines()) == 3
-    for pair in found["pairs"]:
-        assert pair["explained"] == pytest.approx(pair["share"], rel=1e-5)
-        assert sum(step["share"] for step in pair["steps"]) == pytest.approx(pair["share"], rel=1e-5)
-    for name in ("overview", "mosaic", "proponents", f"pair-{found['pairs'][0]['index']}"):
-        with Image.open(why / f"{name}.png") as picture:
-            picture.load()
-            assert picture.width > 500
-
-
-def test_explain_takes_images_by_name_and_refuses_others(call, photos, query, tmp_path):
-    run, why = tmp_path / "run", tmp_path / "why"
-    call("attribute", query, "--train", photos, *FAST, "-o", run)
-    name = Attribution.load(run).train_ids[1]
-    assert call("explain", run, "--train", name, "-o", why)[0] == 0
-    assert [pair["id"] for pair in json.loads((why / "explanation.json").read_text())["pairs"]] == [name]
-    code, _, error = call("explain", run, "--query", "nobody.png", "-o", why)
-    assert code == 1
-    assert "nobody.png" in error
-    assert "use an id such as" in error

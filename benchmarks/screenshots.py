@@ -1,0 +1,115 @@
+"""Pictures of the report and of the page, for docs/evidence.md, made with a real browser.
+
+    make screenshots
+
+The collection is 400 drawn postcards of 192 x 192 pixels; the query is put together from three of them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from patchtrace.demo import postcards
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+WIDE = {"width": 1280, "height": 960}
+PHONE = {"width": 390, "height": 844}
+
+
+def drawn(folder: Path) -> tuple[Path, Path]:
+    """The collection and the query, as files."""
+    cards = postcards(400, 192)
+    train = folder / "postcards"
+    train.mkdir()
+    for index, name in enumerate(cards.ids):
+        cards.picture(index).save(train / f"{name}.png")
+    query = np.array(cards.picture(31))
+    query[:, 96:] = np.array(cards.picture(118))[:, 96:]
+    query[120:] = np.array(cards.picture(204))[120:]
+    Image.fromarray(query).save(folder / "collage.png")
+    return train, folder / "collage.png"
+
+
+def patchtrace(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "patchtrace", *map(str, arguments)]
+
+
+def of_report(browser: Browser, report: Path) -> None:
+    page = browser.new_page(viewport=WIDE, device_scale_factor=1)
+    page.goto(report.as_uri())
+    page.wait_for_selector("canvas")
+    page.wait_for_timeout(500)
+    hover(page)
+    page.screenshot(path=DOCS / "report.png")
+    page.keyboard.press("Escape")
+    page.locator("[data-rank] , .pt-image").first.click()
+    page.wait_for_timeout(500)
+    page.screenshot(path=DOCS / "pair.png")
+    for name, options in (
+        ("dark", {"color_scheme": "dark", "viewport": WIDE}),
+        ("phone", {"viewport": PHONE, "device_scale_factor": 2}),
+    ):
+        page = browser.new_page(**options)
+        page.goto(report.as_uri())
+        page.wait_for_timeout(800)
+        if name == "dark":
+            hover(page)
+        page.screenshot(path=DOCS / f"report-{name}.png")
+
+
+def hover(page: Page) -> None:
+    """Over the lower right of the query."""
+    box = page.locator("canvas").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 0.75 * box["height"])
+    page.wait_for_timeout(300)
+
+
+def of_server(browser: Browser, train: Path, query: Path) -> None:
+    process = subprocess.Popen(
+        patchtrace("serve", "--train", train, "--no-open", "-q"), stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        page = browser.new_page(viewport=WIDE)
+        page.goto(process.stdout.readline().strip())
+        page.set_input_files("input[type=file]", query)
+        page.wait_for_timeout(6000)
+        page.screenshot(path=DOCS / "server.png")
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        train, query = drawn(Path(folder))
+        report = Path(folder) / "report.html"
+        subprocess.run(
+            patchtrace("attribute", query.name, "--train", train.name, "--report", report.name), check=True, cwd=folder
+        )
+        browser = playwright.chromium.launch(executable_path=find_chromium())
+        of_report(browser, report)
+        of_server(browser, train, query)
+        browser.close()
+
+
+def find_chromium() -> str:
+    import shutil
+
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        found = shutil.which(name)
+        if found:
+            return found
+    sys.exit("no Chromium here: apt-get install chromium")
+
+
+if __name__ == "__main__":
+    main()

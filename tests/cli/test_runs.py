@@ -1,0 +1,126 @@
+"""Commands for a run that is there: more draws, explanations."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from patchtrace import Attribution
+
+FAST = ["--preset", "quick", "--size", "12"]
+
+
+@pytest.mark.parametrize("verb", [[], ["attribute"], ["refine"], ["generate"], ["recipe"], ["demo"]], ids=str)
+def test_help_has_examples(call, verb):
+    code, out, _ = call(*verb, "--help")
+    assert code == 0
+    assert "Example" in out
+    assert "patchtrace " + " ".join(verb) in out
+
+
+def test_refine_adds_draws_to_a_run(call, photos, query, tmp_path):
+    run = tmp_path / "run"
+    assert call("attribute", query, "--train", photos, *FAST, "--draws", 4, "-o", run, "--format", "json")[0] == 0
+    code, out, err = call("refine", run, "--draws", 10)
+    assert code == 0
+    assert "settled" in out
+    assert "written to" in err
+    assert (run / "ranking.json").exists()
+    call("attribute", query, "--train", photos, *FAST, "--draws", 10, "-o", tmp_path / "at-once")
+    np.testing.assert_allclose(Attribution.load(run).scores, Attribution.load(tmp_path / "at-once").scores, rtol=1e-5)
+    assert call("refine", run, "-o", tmp_path / "more", "--most-draws", 40)[0] == 0
+    assert Attribution.load(tmp_path / "more").settings["recipe"]["draws"] == "auto"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--draws", 2, "--seconds", 5], ["--preset", "cifar", "--most-draws", 9], ["--draws", 3, "--confidence", 0.9]],
+)
+def test_rules_for_stopping_need_draws_that_can_stop(call, photos, query, arguments):
+    code, _, error = call("attribute", query, "--train", photos, *arguments)
+    assert code == 2
+    assert "--draws auto" in error
+
+
+def test_refine_lists_what_could_not_be_read(call, photos, query, tmp_path):
+    (photos / "broken.png").write_bytes(b"no picture")
+    assert call("attribute", query, "--train", photos, *FAST, "--draws", 4, "-o", tmp_path / "run")[0] == 3
+    code, _, err = call("refine", tmp_path / "run", "--draws", 6)
+    assert code == 3
+    assert "skipped.csv" in err
+
+
+def test_refine_refuses_a_run_that_it_cannot_go_on_with(call, photos, query, tmp_path):
+    call("attribute", query, "--train", photos, *FAST, "-o", tmp_path / "single")
+    code, _, err = call("refine", tmp_path / "single")
+    assert code == 1
+    assert "--draws auto" in err
+    call("attribute", query, "--train", photos, *FAST, "--draws", 4, "-o", tmp_path / "run")
+    (photos / "0.png").unlink()
+    code, _, err = call("refine", tmp_path / "run")
+    assert code == 1
+    assert "changed since it was made" in err
+
+
+def test_explain_writes_pictures_and_numbers_that_add_up(call, photos, query, tmp_path):
+    run, why = tmp_path / "run", tmp_path / "why"
+    assert call("attribute", query, "--train", photos, *FAST, "-o", run)[0] == 0
+    code, out, _ = call("explain", run, "--all-draws", "-o", why)
+    assert code == 0
+    found = json.loads((why / "explanation.json").read_text())
+    assert len(found["pairs"]) == 3
+    assert len(out.splitlines()) == 3
+    for pair in found["pairs"]:
+        assert pair["explained"] == pytest.approx(pair["share"], rel=1e-5)
+        assert sum(step["share"] for step in pair["steps"]) == pytest.approx(pair["share"], rel=1e-5)
+    for name in ("overview", "mosaic", "proponents", f"pair-{found['pairs'][0]['index']}"):
+        with Image.open(why / f"{name}.png") as picture:
+            picture.load()
+            assert picture.width > 500
+
+
+def test_explain_takes_images_by_name_and_refuses_others(call, photos, query, tmp_path):
+    run, why = tmp_path / "run", tmp_path / "why"
+    call("attribute", query, "--train", photos, *FAST, "-o", run)
+    name = Attribution.load(run).train_ids[1]
+    assert call("explain", run, "--train", name, "-o", why)[0] == 0
+    assert [pair["id"] for pair in json.loads((why / "explanation.json").read_text())["pairs"]] == [name]
+    code, _, error = call("explain", run, "--query", "nobody.png", "-o", why)
+    assert code == 1
+    assert "nobody.png" in error
+    assert "use an id such as" in error
+
+
+def test_a_report_for_each_query(call, photos, query, tmp_path):
+    report = tmp_path / "why.html"
+    code, _, err = call("attribute", query, photos / "4.png", "--train", photos, *FAST, "--report", report)
+    assert code == 0
+    assert not report.exists()
+    for number, name in ((1, "query.png"), (2, "4.png")):
+        page = (tmp_path / f"why-{number}.html").read_text()
+        assert f"<title>What {name} resembles</title>" in page
+        assert f"why-{number}.html" in err
+    assert call("attribute", query, "--train", photos, *FAST, "--report", report)[0] == 0
+    assert report.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--method", "pixel", "--report", "r.html"], "does not compare"),
+        (["--report", "nowhere/r.html"], "no such directory"),
+    ],
+)
+def test_reports_that_cannot_be_are_refused_before_the_work(call, photos, query, arguments, says):
+    code, _, error = call("attribute", query, "--train", photos, *arguments)
+    assert code == 2
+    assert says in error
+
+
+def test_a_report_is_not_written_among_the_images(call, photos, query):
+    code, _, error = call("attribute", query, "--train", photos, "--report", photos / "r.html")
+    assert code == 2
+    assert "whose images are read" in error
