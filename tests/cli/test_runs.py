@@ -101,7 +101,7 @@ def test_a_report_for_each_query(call, photos, query, tmp_path):
     assert not report.exists()
     for number, name in ((1, "query.png"), (2, "4.png")):
         page = (tmp_path / f"why-{number}.html").read_text()
-        assert f"<title>What {name} resembles</title>" in page
+        assert f"{name} resembles</title>" in page
         assert f"why-{number}.html" in err
     assert call("attribute", query, "--train", photos, *FAST, "--report", report)[0] == 0
     assert report.exists()
