@@ -124,3 +124,17 @@ def test_a_report_is_not_written_among_the_images(call, photos, query):
     code, _, error = call("attribute", query, "--train", photos, "--report", photos / "r.html")
     assert code == 2
     assert "whose images are read" in error
+
+
+def test_shares_of_a_region(call, photos, query, tmp_path):
+    run, why = tmp_path / "run", tmp_path / "why"
+    call("attribute", query, "--train", photos, *FAST, "-o", run)
+    code, out, _ = call("explain", run, "--all-draws", "--region", 0, 0, 12, 12, "-o", why)
+    assert code == 0
+    assert "of the region" in out
+    shares = json.loads((why / "explanation.json").read_text())["region"]["shares"]
+    whole = {hit.id: hit.share for hit in Attribution.load(run).top(6)[0]}
+    assert {row["id"]: pytest.approx(row["share"], rel=1e-5) for row in shares} == whole
+    code, _, error = call("explain", run, "--region", 20, 20, 30, 30, "-o", why)
+    assert code == 1
+    assert "no pixel" in error

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from patchtrace.attribution import Attribution
 from patchtrace.cli.common import printable, progress_bar
@@ -25,6 +26,13 @@ ENGINE = ("engine", "device", "threads", "memory")
 @click.option("--query", default="0", show_default=True, help="Which query: its id, or its number, counted from 0.")
 @click.option(
     "--train", multiple=True, help="Which image: its id or number; may be given several times.  [default: the best]"
+)
+@click.option(
+    "--region",
+    type=click.IntRange(0),
+    nargs=4,
+    metavar="TOP LEFT BOTTOM RIGHT",
+    help="Also the shares in a rectangle of the query, in pixels of what was compared.",
 )
 @click.option("--images", type=click.IntRange(1, 50), default=3, show_default=True, help="How many of the best images.")
 @click.option(
@@ -47,6 +55,7 @@ def explain_command(run: Path, **options: Any) -> int:
     Examples:
       patchtrace explain run/ -o why/
       patchtrace explain run/ --query portrait.png --train holiday/17.jpg -o why/
+      patchtrace explain run/ --region 0 16 16 32 -o why/
     """
     check_memory(options["memory"])
     quiet, output = options["quiet"], options["output"]
@@ -60,6 +69,7 @@ def explain_command(run: Path, **options: Any) -> int:
             **{name: options[name] for name in ENGINE},
         )  # fmt: skip
     look = Look(result, query, queries, train, explanation)
+    region = _in_region(look, options["region"]) if options["region"] else None
     best = [int(index) for index in explanation.images[: max(6, options["images"])]]
     with progress_bar("looking at patches", quiet) as progress:
         pairs = {pair.index: pair for pair in explanation.pairs([*dict.fromkeys([*best, *chosen])], progress=progress)}
@@ -74,14 +84,27 @@ def explain_command(run: Path, **options: Any) -> int:
         with replacing(output / f"{name}.png") as temporary:
             picture.save(temporary, format="PNG")
     shown = [pairs[index] for index in chosen or best[: options["images"]]]
+    found = numbers(look, explanation, shown)
+    if region is not None:
+        found["region"] = {"rectangle": options["region"], "shares": region}
     with replacing(output / "explanation.json") as temporary:
-        temporary.write_text(json.dumps(numbers(look, explanation, shown), indent=1), encoding="utf-8")
+        temporary.write_text(json.dumps(found, indent=1), encoding="utf-8")
     if not quiet:
         for pair in shown:
             hit = look.hit(pair.index)
             click.echo(f"{percent(hit.share):>8}  {printable(hit.id)}")
+        for row in found.get("region", {}).get("shares", [])[:10]:
+            click.echo(f"{percent(row['share']):>8}  of the region  {printable(row['id'])}")
         click.echo(f"written to {output}: {', '.join(f'{name}.png' for name in written)}, explanation.json", err=True)
     return 0
+
+
+def _in_region(look: Look, rectangle: tuple[int, int, int, int]) -> list[dict[str, Any]]:
+    """The images that are looked at with their shares in a rectangle, largest first."""
+    shares = look.explanation.region(rectangle)
+    order = np.argsort(-shares, kind="stable")
+    images = look.explanation.images
+    return [{"index": int(images[i]), "id": look.hit(int(images[i])).id, "share": float(shares[i])} for i in order]
 
 
 def numbers(look: Look, explanation: Explanation, pairs: list[Pair]) -> dict[str, Any]:
