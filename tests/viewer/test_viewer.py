@@ -52,9 +52,7 @@ def show(browser: Any, tmp_path: Path, view: View) -> Iterator[Callable[..., Pag
         context.set_default_timeout(15_000)
         contexts.append(context)
         page = context.new_page()
-        page.on(
-            "console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None
-        )
+        page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: (complaints.append(f"a dialog: {dialog.message}"), dialog.dismiss()))
         page.on("request", lambda request: requests.append(request.url))
@@ -103,7 +101,8 @@ def ink(page: Page, selector: str) -> int:
     frames(page)
     return page.evaluate(
         """(selector) => {
-          const box = document.querySelector(selector).getBoundingClientRect(), canvas = document.querySelector(".pt-overlay");
+          const box = document.querySelector(selector).getBoundingClientRect();
+          const canvas = document.querySelector(".pt-overlay");
           const copy = document.createElement("canvas"), context = copy.getContext("2d", {willReadFrequently: true});
           [copy.width, copy.height] = [canvas.width, canvas.height];
           context.drawImage(canvas, 0, 0);
@@ -157,8 +156,8 @@ def test_the_inset_is_the_noised_patch(show: Callable[..., Page], view: View) ->
     playwright.expect(page.locator(".pt-panel-text")).to_contain_text(f"Row {row + 1}, column {column + 1}")
     wait(page, f"document.querySelector('.pt-inset').width === {side}")
     seen = page.evaluate(
-        """() => [...document.querySelector(".pt-inset").getContext("2d").getImageData(0, 0, %d, %d).data]"""
-        % (side, side)
+        """(side) => [...document.querySelector(".pt-inset").getContext("2d").getImageData(0, 0, side, side).data]""",
+        side,
     )
     pixels = unpacked_png(view["query"]["pixels"])
     noise = unpacked(level["turned" if unpacked(step["is_turned"])[row, column] else "noise"])
@@ -245,6 +244,7 @@ def test_by_keyboard_alone(show: Callable[..., Page]) -> None:
         page.keyboard.press(key)
     playwright.expect(page.locator(".pt-subtitle")).to_contain_text("rows 13 to 14, columns 14 to 15")
     page.keyboard.press("Escape")
+    frames(page)
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "pt-tile"
     page.keyboard.press("ArrowRight")
@@ -392,7 +392,8 @@ def test_evidence_behind_urls_is_fetched_when_needed(browser: Any, view: View) -
     answers["/view"] = ("application/json", json.dumps(served))
     answers["/start.js"] = (
         "text/javascript",
-        "fetch('/view').then(r => r.json()).then(view => { window.face = Viewer.mount(document.querySelector('main'), view) })",
+        "fetch('/view').then(answer => answer.json())"
+        ".then(view => { window.face = Viewer.mount(document.querySelector('main'), view) })",
     )
     answers["/"] = (
         "text/html",

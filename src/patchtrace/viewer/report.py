@@ -20,7 +20,7 @@ ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u202
 
 
 class Picture(NamedTuple):
-    """A picture of the report that needs no script: its title, its ``data:image/...`` URI, and the words for who cannot see it."""
+    """A picture that needs no script: its title, its ``data:image/...`` URI, and the words for who cannot see it."""
 
     title: str
     uri: str
