@@ -85,7 +85,6 @@ globalThis.Viewer = (() => {
       image.grids = grids;
       image.heats = evidence.heat.map(unpack);
       image.partners = evidence.partners.map((pair) => ({ place: unpack(pair.place).data, part: unpack(pair.part) }));
-      image.strength = image.partners.map(({ part }, s) => this.steps[s].weight * part.scale * total(part.data));
     }
 
     /** What this image accounts for, in the steps chosen, spread over query pixels. */
@@ -132,10 +131,10 @@ globalThis.Viewer = (() => {
       return all ? own / all : 0;
     }
 
-    /** The step at which single pairs weigh most, so that patches keep their size while one moves over the picture. */
-    lead(images) {
-      const strength = (s) => total(images.map((image) => image.strength[s]));
-      return this.chosen.reduce((best, s) => (best < 0 || strength(s) > strength(best) ? s : best), -1);
+    /** The step whose patches are shown: the finest of those chosen, so that patches keep their size on the way over the picture. */
+    lead() {
+      const order = (s) => this.steps[s].t * 1000 + this.steps[s].pool;
+      return this.chosen.reduce((best, s) => (best < 0 || order(s) < order(best) ? s : best), -1);
     }
 
     /** The patch whose middle is the pixel, as {r, c, k}. */
@@ -565,7 +564,7 @@ globalThis.Viewer = (() => {
     mark(context, { width, height }, which) {
       const { model, image, spot } = this;
       if (!spot || !image.maps) return;
-      const s = model.lead([image]), step = model.steps[s];
+      const s = model.lead(), step = model.steps[s];
       if (!step) return;
       const { r, c, k } = model.patchAt(step, Math.floor(spot[1] * model.height), Math.floor(spot[0] * model.width));
       const partner = image.partners[s].place[k];
@@ -578,7 +577,7 @@ globalThis.Viewer = (() => {
 
   // ---- the viewer -----------------------------------------------------------------------------------------------
 
-  const SMALLEST = 72, AT_ONCE = 4, MOST_LINES = 12;
+  const AT_ONCE = 4, MOST_LINES = 12, BRIEF = 40;
   let mounted = 0;
 
   class Interface {
@@ -637,13 +636,15 @@ globalThis.Viewer = (() => {
     }
 
     buildFacts() {
-      return make("header", { className: "pt-header" }, make("h1", {}, `What ${shortName(this.view.query.id)} resembles`),
-        make("dl", { className: "pt-facts" }, ...this.view.facts.map(([name, value]) =>
-          make("div", {}, make("dt", {}, name), make("dd", {}, value)))));
+      const { facts, query } = this.view, brief = facts.filter(([, value]) => value.length <= BRIEF), rest = facts.filter(([, value]) => value.length > BRIEF);
+      const list = (rows) => make("dl", { className: "pt-facts" }, ...rows.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+      return make("header", { className: "pt-header" }, make("h1", {}, `What ${shortName(query.id)} resembles`), list(brief),
+        rest.length ? make("details", { className: "pt-more" }, make("summary", {}, "More facts"), list(rest)) : null);
     }
 
     headline() {
-      const { summary } = this.view, first = this.images[0], shown = total(this.images.map((image) => image.share));
+      const { summary } = this.view, first = this.images[0], copies = this.images.flatMap((image) => image.copies || []);
+      const shown = total([...this.images, ...copies].map((image) => image.share));
       const spreadOver = Math.round(summary.effective_sources).toLocaleString("en");
       if (!first) return [make("p", {}, "There are no images to show.")];
       if (!summary.stands_out) {
@@ -652,7 +653,7 @@ globalThis.Viewer = (() => {
           `${percent(1 / summary.images)}. Read the ranking below as a weak hint at most.`)];
       }
       return [make("p", {}, make("strong", {}, shortName(first.id)), ` accounts for ${percent(first.share)} of the picture, ` +
-        `${this.images.length > 1 ? `the ${this.images.length} images shown together for ${percent(shown)}, ` : ""}of ` +
+        `${this.images.length > 1 ? `the ${this.images.length} images shown${copies.length ? " and their near-duplicates" : ""} together for ${percent(shown)}, ` : ""}of ` +
         `${plural(summary.images, "image", "images")} compared. The shares are spread as widely as over ${spreadOver} equal images. `,
       summary.settled ? make("span", { className: "pt-quiet" }, `${summary.settled}.`) : "")];
     }
@@ -851,7 +852,8 @@ globalThis.Viewer = (() => {
     }
 
     flip(name) {
-      this[name] = !this[name];
+      if (name === "heat" && this.mosaic) Object.assign(this, { heat: true, mosaic: false });  // they take turns
+      else this[name] = !this[name];
       this.redraw("map", "list");
     }
 
@@ -1034,7 +1036,7 @@ globalThis.Viewer = (() => {
     /** The query's map: what the image under focus accounts for, or all shown together; or the mosaic. */
     remap() {
       const { model, focus } = this, { height, width } = model;
-      for (const [button, on] of [[this.heatButton, this.heat], [this.mosaicButton, this.mosaic], [this.pixelButton, this.asCompared]]) {
+      for (const [button, on] of [[this.heatButton, this.heat && !this.mosaic], [this.mosaicButton, this.mosaic], [this.pixelButton, this.asCompared]]) {
         button.setAttribute("aria-pressed", on);
       }
       const source = this.asCompared ? this.view.query.pixels : this.view.query.frame;
@@ -1148,8 +1150,8 @@ globalThis.Viewer = (() => {
 
     /** The image that accounts for most of the patch at the cursor. */
     best() {
-      const images = this.loaded(), s = this.model.lead(images);
-      if (s < 0 || !this.cursor) return this.order[0];
+      const images = this.loaded(), s = this.model.lead();
+      if (s < 0 || !this.cursor || !images.length) return this.order[0];
       const { k } = this.model.patchAt(this.model.steps[s], this.cursor.y, this.cursor.x);
       const whole = ({ grids }) => grids[s].data[k] * grids[s].scale;
       return images.reduce((a, b) => (whole(b) > whole(a) ? b : a));
@@ -1183,7 +1185,7 @@ globalThis.Viewer = (() => {
         context.fill("evenodd");
         outline(context, box, "#fff", 2);
       }
-      const images = this.loaded(), s = cursor ? model.lead(images) : -1;
+      const images = this.loaded(), s = cursor && images.length ? model.lead() : -1;
       if (s < 0) return this.describe(null);
       const step = model.steps[s], patch = model.patchAt(step, cursor.y, cursor.x);
       const from = within(query, model.box(step, patch.r, patch.c), model.height, model.width);
@@ -1195,7 +1197,7 @@ globalThis.Viewer = (() => {
       }).sort((a, b) => b.whole - a.whole);
       const most = pairs[0].whole || 1, shown = this.focus && pairs.find((pair) => pair.image === this.focus);
       for (const { image, to, whole } of pairs) this.drawPartner(context, tiles.get(image), to, whole, whole / most);
-      this.drawLines(context, from, pairs.filter((pair, i) => pair === shown || (!shown && i < MOST_LINES && pair.whole > 0.03 * most)), most);
+      this.drawLines(context, from, pairs.filter((pair, i) => pair === shown || (!shown && i < MOST_LINES && pair.whole > 0.03 * most && pair.to.y > 0 && pair.to.y < h)), most);
       outline(context, from, "#fff", 2.5);
       return this.describe({ s, step, patch, pair: shown || pairs[0] });
     }
@@ -1302,8 +1304,9 @@ globalThis.Viewer = (() => {
     Viewer.report = mount(element, JSON.parse(data.textContent), { facts: false });
     if (!fixed) return;
     fixed.open = false;
-    addEventListener("beforeprint", () => { fixed.open = true; });
-    addEventListener("afterprint", () => { fixed.open = false; });
+    const all = [...document.querySelectorAll("details")], before = new Map();
+    addEventListener("beforeprint", () => all.forEach((part) => { before.set(part, part.open); part.open = true; }));
+    addEventListener("afterprint", () => all.forEach((part) => { part.open = before.get(part); }));
   }
 
   document.addEventListener("DOMContentLoaded", mountReport);
