@@ -159,7 +159,7 @@ def _assembled(size: int, ids: list[str], totals: Floats, parts: Floats, levels:
             ["Collection", f"{len(ids)} images, none unreadable"],
             ["Size", f"{size} x {size}"],
             ["Compared", f"{len(levels)} noise levels, 2 scales, 64 draws"],
-        ],  # fmt: skip
+        ],
         "query": {"id": "pasted.png", "frame": png(frames[0]), "pixels": png(small[0]), "height": size, "width": size},
         "summary": {
             "images": len(ids),

@@ -18,9 +18,12 @@ from patchtrace.files import replacing
 #: What could end a script element, begin a comment, or (in older browsers) end a line, as JSON spells it out.
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
+#: Facts of up to so many characters stand in the header, longer ones below it, folded.
+BRIEF = 40
+
 
 class Picture(NamedTuple):
-    """A picture of the report that needs no script: its title, its ``data:image/...`` URI, and the words for who cannot see it."""
+    """A picture that needs no script: its title, its ``data:image/...`` URI, and the words for who cannot see it."""
 
     title: str
     uri: str
@@ -66,6 +69,8 @@ def render_report(view: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> 
     verbatim = {"style": style, "script": script, "data": json_for_script(view)}
     return environment.get_template("page").render(
         view=view,
+        brief_facts=[fact for fact in view["facts"] if len(fact[1]) <= BRIEF],
+        long_facts=[fact for fact in view["facts"] if len(fact[1]) > BRIEF],
         pictures=[Picture(*picture) for picture in pictures],
         policy=policy,
         **{name: Markup(text) for name, text in verbatim.items()},  # noqa: S704

@@ -85,7 +85,6 @@ globalThis.Viewer = (() => {
       image.grids = grids;
       image.heats = evidence.heat.map(unpack);
       image.partners = evidence.partners.map((pair) => ({ place: unpack(pair.place).data, part: unpack(pair.part) }));
-      image.strength = image.partners.map(({ part }, s) => this.steps[s].weight * part.scale * total(part.data));
     }
 
     /** What this image accounts for, in the steps chosen, spread over query pixels. */
@@ -132,10 +131,10 @@ globalThis.Viewer = (() => {
       return all ? own / all : 0;
     }
 
-    /** The step at which single pairs weigh most, so that patches keep their size while one moves over the picture. */
-    lead(images) {
-      const strength = (s) => total(images.map((image) => image.strength[s]));
-      return this.chosen.reduce((best, s) => (best < 0 || strength(s) > strength(best) ? s : best), -1);
+    /** The step whose patches are shown: the finest of those chosen, so that patches keep their size on the way over the picture. */
+    lead() {
+      const order = (s) => this.steps[s].t * 1000 + this.steps[s].pool;
+      return this.chosen.reduce((best, s) => (best < 0 || order(s) < order(best) ? s : best), -1);
     }
 
     /** The patch whose middle is the pixel, as {r, c, k}. */
@@ -211,12 +210,12 @@ globalThis.Viewer = (() => {
     context.putImageData(picture, 0, 0);
   }
 
-  /** A heat map to lie over a picture: faint where little, strong where much. */
+  /** A heat map to lie over a picture in greys, so that hues belong to the map; stronger where there is more. */
   function paintHeat(canvas, height, width, map) {
     const most = map.reduce((a, b) => Math.max(a, b), 0);
     paint(canvas, height, width, (i) => {
       const value = most ? map[i] / most : 0;
-      return [...viridis(value), 255 * (0.42 + 0.4 * value)];
+      return [...viridis(value), 255 * (0.5 + 0.28 * value)];
     });
     return most;
   }
@@ -224,7 +223,7 @@ globalThis.Viewer = (() => {
   function percent(value) {
     if (value === null || value === undefined) return "…";
     const v = value * 100;
-    return `${v === 0 ? "0" : v < 0.01 ? "< 0.01" : v < 1 ? v.toFixed(2) : v < 99.95 ? v.toFixed(1) : "100"} %`;
+    return `${v === 0 ? "0" : v < 0.01 ? "< 0.01" : v < 1 ? v.toFixed(2) : v < 99.95 ? v.toFixed(1) : "100"}\u00a0%`;
   }
 
   const plural = (n, one, many) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
@@ -296,6 +295,16 @@ globalThis.Viewer = (() => {
     return pixels;
   }
 
+  /** The picture without its colours, to lie under a heat map. */
+  function greyed(picture) {
+    const canvas = make("canvas", { width: picture.naturalWidth, height: picture.naturalHeight }), context = canvas.getContext("2d");
+    context.drawImage(picture, 0, 0);
+    context.globalCompositeOperation = "saturation";
+    context.fillStyle = "#888";
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    return canvas;
+  }
+
   function keyTable(rows) {
     return make("table", { className: "pt-keys" }, make("tbody", {}, ...rows.map(([key, meaning]) =>
       make("tr", {}, make("th", { scope: "row" }, key), make("td", {}, meaning)))));
@@ -364,6 +373,7 @@ globalThis.Viewer = (() => {
         return { canvas, caption, figure: make("figure", {}, canvas, caption) };
       });
       this.scale = make("div");
+      this.panes.forEach(({ canvas }) => { canvas.style.aspectRatio = `${this.model.width} / ${this.model.height}`; });
       const bar = make("div", { className: "pt-bar" },
         make("div", { className: "pt-group", role: "group", "aria-label": "How to compare" }, ...this.modes.map(([, b]) => b)),
         this.heatButton, swap, make("div", { className: "pt-group", role: "group", "aria-label": "Zoom" }, ...zooms), this.mixing);
@@ -395,7 +405,7 @@ globalThis.Viewer = (() => {
         const loaded = await Promise.all([loadPicture(query.frame), loadPicture(image.frame)]);
         const pixels = await Promise.all([this.viewer.pixels(query), this.viewer.pixels(image)]);
         if (image !== this.image) return;
-        this.maps = { image, frames: loaded, pixels };
+        this.maps = { image, frames: loaded, greys: loaded.map(greyed), pixels };
       } catch {
         this.text.textContent = "The picture could not be loaded.";
       }
@@ -512,7 +522,7 @@ globalThis.Viewer = (() => {
         const context = this.frame(canvas, rect);
         const layer = (number, alpha) => {
           context.globalAlpha = alpha;
-          this.place(context, rect, maps.frames[number]);
+          this.place(context, rect, (heat ? maps.greys : maps.frames)[number]);
           if (heat) this.place(context, rect, maps.heat[number].canvas);
           context.globalAlpha = 1;
         };
@@ -554,7 +564,7 @@ globalThis.Viewer = (() => {
     mark(context, { width, height }, which) {
       const { model, image, spot } = this;
       if (!spot || !image.maps) return;
-      const s = model.lead([image]), step = model.steps[s];
+      const s = model.lead(), step = model.steps[s];
       if (!step) return;
       const { r, c, k } = model.patchAt(step, Math.floor(spot[1] * model.height), Math.floor(spot[0] * model.width));
       const partner = image.partners[s].place[k];
@@ -567,7 +577,7 @@ globalThis.Viewer = (() => {
 
   // ---- the viewer -----------------------------------------------------------------------------------------------
 
-  const SMALLEST = 72, AT_ONCE = 4, MOST_LINES = 12;
+  const AT_ONCE = 4, MOST_LINES = 12, BRIEF = 40;
   let mounted = 0;
 
   class Interface {
@@ -604,7 +614,9 @@ globalThis.Viewer = (() => {
       this.live = make("p", { className: "pt-hidden", role: "status", "aria-live": "polite" });
       this.panel = this.buildPanel();
       this.heading = make("h2", { id: this.name("ranking") }, "Resembles most");
-      this.subtitle = make("p", { className: "pt-quiet" });
+      this.subtitle = make("p", { className: "pt-quiet pt-subtitle" });
+      this.clearButton = make("button", { type: "button", className: "pt-small", title: "Clear (Escape)", hidden: true }, "Clear region");
+      this.clearButton.addEventListener("click", () => this.clear());
       this.list = make("ul", { className: "pt-list" });
       this.list.setAttribute("aria-labelledby", this.heading.id);
       this.images.forEach((image) => this.list.append(this.buildTile(image)));
@@ -615,7 +627,8 @@ globalThis.Viewer = (() => {
       const lead = make("div", { className: summary.stands_out ? "pt-lead" : "pt-lead pt-nothing" }, ...this.headline());
       const stage = make("div", { className: "pt-stage" },
         make("section", { className: "pt-left", "aria-label": "The query" }, this.query, this.legend, this.mapNote, this.panel),
-        make("section", { className: "pt-right", "aria-label": "The images it resembles most" }, this.heading, this.subtitle, this.list));
+        make("section", { className: "pt-right", "aria-label": "The images it resembles most" },
+          make("div", { className: "pt-heading" }, this.heading, this.clearButton), this.subtitle, this.list));
       const foot = make("div", { className: "pt-foot" }, this.buildCoverage(), this.buildMeaning(), this.buildOpponents());
       this.root = make("div", { className: "patchtrace pt-viewer" }, facts ? this.buildFacts() : null, lead, this.buildBar(), stage, foot,
         this.live, this.overlay, this.pair.dialog, this.help);
@@ -623,13 +636,15 @@ globalThis.Viewer = (() => {
     }
 
     buildFacts() {
-      return make("header", { className: "pt-header" }, make("h1", {}, `What ${shortName(this.view.query.id)} resembles`),
-        make("dl", { className: "pt-facts" }, ...this.view.facts.map(([name, value]) =>
-          make("div", {}, make("dt", {}, name), make("dd", {}, value)))));
+      const { facts, query } = this.view, brief = facts.filter(([, value]) => value.length <= BRIEF), rest = facts.filter(([, value]) => value.length > BRIEF);
+      const list = (rows) => make("dl", { className: "pt-facts" }, ...rows.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+      return make("header", { className: "pt-header" }, make("h1", {}, `What ${shortName(query.id)} resembles`), list(brief),
+        rest.length ? make("details", { className: "pt-more" }, make("summary", {}, "More facts"), list(rest)) : null);
     }
 
     headline() {
-      const { summary } = this.view, first = this.images[0], shown = total(this.images.map((image) => image.share));
+      const { summary } = this.view, first = this.images[0], copies = this.images.flatMap((image) => image.copies || []);
+      const shown = total([...this.images, ...copies].map((image) => image.share));
       const spreadOver = Math.round(summary.effective_sources).toLocaleString("en");
       if (!first) return [make("p", {}, "There are no images to show.")];
       if (!summary.stands_out) {
@@ -638,9 +653,9 @@ globalThis.Viewer = (() => {
           `${percent(1 / summary.images)}. Read the ranking below as a weak hint at most.`)];
       }
       return [make("p", {}, make("strong", {}, shortName(first.id)), ` accounts for ${percent(first.share)} of the picture, ` +
-        `${this.images.length > 1 ? `the ${this.images.length} images shown together for ${percent(shown)}, ` : ""}compared with ` +
-        `${plural(summary.images, "image", "images")}. The shares are spread as widely as over ${spreadOver} equal images.`),
-      summary.settled ? make("p", { className: "pt-quiet" }, summary.settled) : null];
+        `${this.images.length > 1 ? `the ${this.images.length} images shown${copies.length ? " and their near-duplicates" : ""} together for ${percent(shown)}, ` : ""}of ` +
+        `${plural(summary.images, "image", "images")} compared. The shares are spread as widely as over ${spreadOver} equal images. `,
+      summary.settled ? make("span", { className: "pt-quiet" }, `${summary.settled}.`) : "")];
     }
 
     buildBar() {
@@ -658,15 +673,13 @@ globalThis.Viewer = (() => {
       theme.addEventListener("click", () => this.theme());
       const help = make("button", { type: "button", title: "Keys (?)", className: "pt-plain", "aria-label": "Keys" }, "?");
       help.addEventListener("click", () => this.help.showModal());
-      this.clearButton = make("button", { type: "button", title: "Clear (Escape)", hidden: true }, "Clear region");
-      this.clearButton.addEventListener("click", () => this.clear());
       const range = make("span", { className: "pt-range" }, this.slider,
         make("span", { className: "pt-ends", "aria-hidden": "true" }, make("span", {}, "all"), make("span", {}, count > 1 ? "fine detail … composition" : "")));
       return make("div", { className: "pt-bar", role: "group", "aria-label": "Settings" },
-        make("div", { className: "pt-field" }, make("label", { htmlFor: this.slider.id }, "Noise level"), range, this.sliderText),
+        make("div", { className: "pt-level" }, make("label", { htmlFor: this.slider.id }, "Noise level"), this.sliderText, range),
         make("label", { className: "pt-field" }, "Scale", this.select),
         make("div", { className: "pt-group", role: "group", "aria-label": "Show" }, this.heatButton, this.mosaicButton, this.pixelButton),
-        this.clearButton, make("span", { className: "pt-push" }, theme, help));
+        make("span", { className: "pt-push" }, theme, help));
     }
 
     buildPanel() {
@@ -727,13 +740,13 @@ globalThis.Viewer = (() => {
     buildCoverage() {
       const points = this.view.summary.coverage || [];
       if (points.length < 2) return null;
-      const [w, h, left, bottom] = [280, 132, 34, 24], most = Math.log(points[points.length - 1][0]) || 1;
+      const [w, h, left, bottom] = [300, 136, 44, 24], most = Math.log(points[points.length - 1][0]) || 1;
       const x = (n) => left + (Math.log(n) / most) * (w - left - 14), y = (share) => 10 + (1 - share) * (h - bottom - 10);
       const text = (px, py, anchor, words) => makeSvg("text", { x: px, y: py, "text-anchor": anchor }, words);
       const words = points.map(([n, share]) => `the first ${n.toLocaleString("en")} account for ${percent(share)}`).join("; ");
       const ticks = points.filter(([n], i) => i === 0 || i === points.length - 1 || (n === 10 && x(n) - left > 40 && w - x(n) > 60));
       const svg = makeSvg("svg", { viewBox: `0 0 ${w} ${h}`, class: "pt-plot", role: "img", "aria-label": `Coverage: ${words}` },
-        ...[0, 0.5, 1].flatMap((v) => [makeSvg("line", { x1: left, x2: w - 14, y1: y(v), y2: y(v), class: "pt-grid" }), text(left - 6, y(v) + 3.5, "end", `${v * 100} %`)]),
+        ...[0, 0.5, 1].flatMap((v) => [makeSvg("line", { x1: left, x2: w - 14, y1: y(v), y2: y(v), class: "pt-grid" }), text(left - 6, y(v) + 3.5, "end", `${v * 100}\u00a0%`)]),
         ...ticks.map(([n], i) => text(x(n), h - 7, i === 0 ? "start" : n === ticks[ticks.length - 1][0] ? "end" : "middle", n.toLocaleString("en"))),
         makeSvg("polyline", { points: points.map(([n, share]) => `${x(n)},${y(share)}`).join(" "), class: "pt-curve" }),
         ...points.map(([n, share]) => makeSvg("circle", { cx: x(n), cy: y(share), r: 2.8, class: "pt-dot" },
@@ -839,7 +852,8 @@ globalThis.Viewer = (() => {
     }
 
     flip(name) {
-      this[name] = !this[name];
+      if (name === "heat" && this.mosaic) Object.assign(this, { heat: true, mosaic: false });  // they take turns
+      else this[name] = !this[name];
       this.redraw("map", "list");
     }
 
@@ -893,12 +907,12 @@ globalThis.Viewer = (() => {
     listKey(event) {
       const image = this.order.find((other) => other.tile === event.target), place = this.order.indexOf(image);
       if (!image || event.ctrlKey || event.altKey || event.metaKey) return;
-      const last = this.order.length - 1, rect = image.tile.getBoundingClientRect(), middle = rect.left + rect.width / 2;
+      const last = this.order.length - 1, middle = ({ item }) => item.offsetLeft + item.offsetWidth / 2;
       const inRow = (step) => {  // the nearest tile of the row above or below
-        const bottoms = this.order.map((other) => Math.round(other.holder.getBoundingClientRect().bottom)), own = bottoms[place];
-        const rows = bottoms.filter((bottom) => (step > 0 ? bottom > own + 8 : bottom < own - 8));
-        const row = step > 0 ? Math.min(...rows) : Math.max(...rows);
-        const away = (i) => { const r = this.order[i].tile.getBoundingClientRect(); return Math.abs(r.left + r.width / 2 - middle); };
+        const bottoms = this.order.map(({ item }) => item.offsetTop + item.offsetHeight), own = bottoms[place];
+        const beyond = bottoms.filter((bottom) => (bottom - own) * step > 8);
+        const row = step > 0 ? Math.min(...beyond) : Math.max(...beyond);
+        const away = (i) => Math.abs(middle(this.order[i]) - middle(image));
         const candidates = bottoms.map((_, i) => i).filter((i) => Math.abs(bottoms[i] - row) <= 8);
         return candidates.length ? candidates.reduce((a, b) => (away(b) < away(a) ? b : a)) : place;
       };
@@ -1022,7 +1036,7 @@ globalThis.Viewer = (() => {
     /** The query's map: what the image under focus accounts for, or all shown together; or the mosaic. */
     remap() {
       const { model, focus } = this, { height, width } = model;
-      for (const [button, on] of [[this.heatButton, this.heat], [this.mosaicButton, this.mosaic], [this.pixelButton, this.asCompared]]) {
+      for (const [button, on] of [[this.heatButton, this.heat && !this.mosaic], [this.mosaicButton, this.mosaic], [this.pixelButton, this.asCompared]]) {
         button.setAttribute("aria-pressed", on);
       }
       const source = this.asCompared ? this.view.query.pixels : this.view.query.frame;
@@ -1032,11 +1046,13 @@ globalThis.Viewer = (() => {
       this.root.classList.toggle("pt-with-mosaic", this.mosaic);
       this.note();
       this.map.hidden = false;
+      this.root.classList.toggle("pt-with-heat", !this.mosaic);
       if (this.mosaic) return this.drawMosaic();
       for (const image of this.images) image.tile.style.removeProperty("--pt-owner");
       const images = focus ? [focus].filter((image) => image.maps) : this.loaded();
       if (!this.heat || !images.length || !model.chosen.length) {
         this.map.hidden = true;
+        this.root.classList.remove("pt-with-heat");
         this.legend.replaceChildren();
         return undefined;
       }
@@ -1089,16 +1105,17 @@ globalThis.Viewer = (() => {
       const by = region ? (a, b) => (shares.get(b) ?? -1) - (shares.get(a) ?? -1) || a.rank - b.rank : (a, b) => a.rank - b.rank;
       const order = [...this.images].sort(by), changed = !this.order || order.some((image, i) => image !== this.order[i]);
       const most = Math.max(1e-9, ...known.map((share) => share ?? 0)), reach = plain ? Math.max(...this.images.map((i) => i.share + (i.error || 0)), most) : most;
+      const marked = plain && this.images.some((image) => image.settled != null);
       this.clearButton.hidden = !region;
       this.heading.textContent = region ? "Resembles most, in the region" : "Resembles most";
       this.subtitle.textContent = region
-        ? `Shares of ${this.selectionName()}: rows ${region.y0 + 1} to ${region.y1 + 1}, columns ${region.x0 + 1} to ${region.x1 + 1}. Escape clears it.`
-        : `Shares of ${this.selectionName()}${plain ? "" : "; ordered by overall share"}. Larger pictures have larger shares.`;
+        ? `Shares of ${this.selectionName()}: rows ${region.y0 + 1} to ${region.y1 + 1}, columns ${region.x0 + 1} to ${region.x1 + 1}.`
+        : `Shares of ${this.selectionName()}${plain ? "" : "; ordered by overall share"}.${marked ? " ✓ settled, ~ not settled." : plain ? " Larger pictures have larger shares." : ""}`;
       order.forEach((image, place) => {
         const share = shares.get(image), { parts } = image, error = plain && image.error != null ? image.error : null;
         parts.rank.textContent = region ? place + 1 : image.rank;
         parts.share.textContent = percent(share);
-        parts.error.textContent = error === null ? "" : `± ${percent(error).replace(" %", "")}`;
+        parts.error.textContent = error === null ? "" : `± ${percent(error).slice(0, -2)}`;
         const settled = plain ? image.settled : null;
         parts.mark.textContent = settled ? "✓" : settled === false ? "~" : "";
         parts.mark.title = settled ? "settled" : settled === false ? `not settled${image.chance != null ? `: ${Math.round(image.chance * 100)} % sure to belong here` : ""}` : "";
@@ -1131,12 +1148,13 @@ globalThis.Viewer = (() => {
       });
     }
 
-    /** The image whose single pair weighs most at the cursor. */
+    /** The image that accounts for most of the patch at the cursor. */
     best() {
-      const images = this.loaded(), s = this.model.lead(images);
-      if (s < 0 || !this.cursor) return this.order[0];
+      const images = this.loaded(), s = this.model.lead();
+      if (s < 0 || !this.cursor || !images.length) return this.order[0];
       const { k } = this.model.patchAt(this.model.steps[s], this.cursor.y, this.cursor.x);
-      return images.reduce((a, b) => (b.partners[s].part.data[k] * b.partners[s].part.scale > a.partners[s].part.data[k] * a.partners[s].part.scale ? b : a), images[0]);
+      const whole = ({ grids }) => grids[s].data[k] * grids[s].scale;
+      return images.reduce((a, b) => (whole(b) > whole(a) ? b : a));
     }
 
     measure() {
@@ -1148,6 +1166,7 @@ globalThis.Viewer = (() => {
 
     /** Region, patch, partners and lines, on one canvas as large as the window. */
     draw() {
+      this.root.classList.toggle("pt-pointing", Boolean(this.cursor && !this.focus));  // patches are seen without the map
       const { overlay, model, region, cursor } = this, ratio = devicePixelRatio || 1, { innerWidth: w, innerHeight: h } = window;
       if (overlay.width !== Math.round(w * ratio) || overlay.height !== Math.round(h * ratio)) {
         overlay.width = Math.round(w * ratio);
@@ -1166,29 +1185,31 @@ globalThis.Viewer = (() => {
         context.fill("evenodd");
         outline(context, box, "#fff", 2);
       }
-      const images = this.loaded(), s = cursor ? model.lead(images) : -1;
+      const images = this.loaded(), s = cursor && images.length ? model.lead() : -1;
       if (s < 0) return this.describe(null);
       const step = model.steps[s], patch = model.patchAt(step, cursor.y, cursor.x);
       const from = within(query, model.box(step, patch.r, patch.c), model.height, model.width);
       const pairs = images.map((image) => {
-        const { place, part } = image.partners[s], partner = place[patch.k], row = Math.floor(partner / step.columns), column = partner % step.columns;
-        return { image, row, column, part: part.data[patch.k] * part.scale, to: within(tiles.get(image), model.box(step, row, column), model.height, model.width) };
-      }).sort((a, b) => b.part - a.part);
-      const most = pairs[0].part || 1, shown = this.focus && pairs.find((pair) => pair.image === this.focus);
-      this.drawLines(context, from, pairs.filter((pair, i) => pair === shown || (!shown && i < MOST_LINES && pair.part > 0.03 * most)), most);
-      for (const { image, to, part } of pairs) this.drawPartner(context, tiles.get(image), to, part, part / most);
+        const { place, part } = image.partners[s], grid = image.grids[s], partner = place[patch.k];
+        const row = Math.floor(partner / step.columns), column = partner % step.columns;
+        return { image, row, column, whole: grid.data[patch.k] * grid.scale, part: part.data[patch.k] * part.scale,
+          to: within(tiles.get(image), model.box(step, row, column), model.height, model.width) };
+      }).sort((a, b) => b.whole - a.whole);
+      const most = pairs[0].whole || 1, shown = this.focus && pairs.find((pair) => pair.image === this.focus);
+      for (const { image, to, whole } of pairs) this.drawPartner(context, tiles.get(image), to, whole, whole / most);
+      this.drawLines(context, from, pairs.filter((pair, i) => pair === shown || (!shown && i < MOST_LINES && pair.whole > 0.03 * most && pair.to.y > 0 && pair.to.y < h)), most);
       outline(context, from, "#fff", 2.5);
-      return this.describe({ s, step, patch, pair: shown || pairs[0], pairs });
+      return this.describe({ s, step, patch, pair: shown || pairs[0] });
     }
 
     drawLines(context, from, pairs, most) {
       const stacked = getComputedStyle(this.root).getPropertyValue("--pt-stacked").trim() === "1";
       context.strokeStyle = ACCENT;
-      for (const { part, to } of [...pairs].reverse()) {
+      for (const { whole, to } of [...pairs].reverse()) {
         const x0 = from.x + (stacked ? from.w / 2 : from.w), y0 = from.y + (stacked ? from.h : from.h / 2);
         const x1 = stacked ? to.x + to.w / 2 : to.x, y1 = stacked ? to.y : to.y + to.h / 2, bend = (stacked ? y1 - y0 : x1 - x0) * 0.45;
-        context.globalAlpha = 0.25 + 0.65 * (part / most);
-        context.lineWidth = 1 + 3 * (part / most);
+        context.globalAlpha = 0.25 + 0.65 * (whole / most);
+        context.lineWidth = 1 + 3 * (whole / most);
         context.beginPath();
         context.moveTo(x0, y0);
         if (stacked) context.bezierCurveTo(x0, y0 + bend, x1, y1 - bend, x1, y1);
@@ -1198,8 +1219,8 @@ globalThis.Viewer = (() => {
       context.globalAlpha = 1;
     }
 
-    /** One training image: all but the partner dimmed, and the weight of the pair. */
-    drawPartner(context, tile, to, part, strength) {
+    /** One training image: all but the partner dimmed, and how much of the query patch the image accounts for. */
+    drawPartner(context, tile, to, whole, strength) {
       if (tile.bottom < 0 || tile.top > innerHeight) return;
       context.fillStyle = `rgba(10,12,16,${0.55 - 0.1 * strength})`;
       context.beginPath();
@@ -1207,7 +1228,7 @@ globalThis.Viewer = (() => {
       context.rect(to.x, to.y, to.w, to.h);
       context.fill("evenodd");
       outline(context, to, ACCENT, 1 + 1.5 * strength);
-      const words = percent(part);
+      const words = percent(whole);
       context.font = "600 12px system-ui, sans-serif";
       const wide = context.measureText(words).width + 10;
       context.fillStyle = "rgba(10,12,16,.8)";
@@ -1227,11 +1248,11 @@ globalThis.Viewer = (() => {
           : "Move over the picture to see which patches it is most like, or drag to select a region. Press ? for the keys."));
         return;
       }
-      const { s, step, patch, pair } = found, { image, part } = pair, model = this.model;
+      const { s, step, patch, pair } = found, { image, whole, part } = pair, model = this.model;
       const key = [s, patch.k, image.index, Boolean(image.values)].join();
       if (this.described === key) return;
       this.described = key;
-      const grid = image.grids[s], whole = grid.data[patch.k] * grid.scale, place = levelName(model.levels.findIndex((level) => level.place === step.level), model.levels.length);
+      const place = levelName(model.levels.findIndex((level) => level.place === step.level), model.levels.length);
       const line = `${percent(whole)} of this patch, ${percent(part)} by its best patch alone`;
       const pooled = step.pool > 1 ? `, pooled ${step.pool} × ${step.pool}` : "";
       this.panelText.replaceChildren(make("p", {}, make("strong", {}, shortName(image.id)), " accounts for ", line, "."),
@@ -1283,8 +1304,9 @@ globalThis.Viewer = (() => {
     Viewer.report = mount(element, JSON.parse(data.textContent), { facts: false });
     if (!fixed) return;
     fixed.open = false;
-    addEventListener("beforeprint", () => { fixed.open = true; });
-    addEventListener("afterprint", () => { fixed.open = false; });
+    const all = [...document.querySelectorAll("details")], before = new Map();
+    addEventListener("beforeprint", () => all.forEach((part) => { before.set(part, part.open); part.open = true; }));
+    addEventListener("afterprint", () => all.forEach((part) => { part.open = before.get(part); }));
   }
 
   document.addEventListener("DOMContentLoaded", mountReport);
