@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Any
@@ -55,10 +55,8 @@ def create_app(jobs: Jobs, access: Access, facts: Sequence[tuple[str, str]] = ()
             Route("/", site.page),
             Route("/static/{name}", site.static),
             Route("/openapi.json", site.openapi),
-            Route("/api/queries", site.submit, methods=["POST"]),
-            Route("/api/queries", site.queries),
-            Route("/api/queries/{id}", site.query),
-            Route("/api/queries/{id}", site.remove, methods=["DELETE"]),
+            _route("/api/queries", GET=site.queries, POST=site.submit),
+            _route("/api/queries/{id}", GET=site.query, DELETE=site.remove),
             Route("/api/queries/{id}/events", site.events),
             Route("/api/queries/{id}/view", site.view),
             Route("/api/queries/{id}/evidence/{number}", site.evidence),
@@ -69,6 +67,15 @@ def create_app(jobs: Jobs, access: Access, facts: Sequence[tuple[str, str]] = ()
     )
     # around all of it, not as a middleware: those do not see the answer to a fault
     return Guard(site_itself, access)
+
+
+def _route(path: str, **endpoints: Callable[[Request], Awaitable[Response]]) -> Route:
+    """One route for all methods of a path. With a route for each, a 405 would name the methods of the first only."""
+
+    async def endpoint(request: Request) -> Response:
+        return await endpoints["GET" if request.method == "HEAD" else request.method](request)
+
+    return Route(path, endpoint, methods=list(endpoints))
 
 
 class _Site:

@@ -108,7 +108,7 @@ def describe(limits: Limits) -> Schema:
     watched = _operation(
         "watch",
         "Server-sent events named state, each with the query as data, until its state is final.",
-        {200: _answer("The stream.", "text/event-stream", {"type": "string"})},
+        {200: _answer("The stream.", "text/event-stream", {})},
         *(404, 429),
     )
     removed = _operation(
