@@ -8,6 +8,7 @@
   let queries = [];          // as the server tells them, the newest first
   let chosen = null;         // the id of the query that is shown
   let shown = null;          // the id of the query whose result is mounted
+  let viewer = null;         // what is mounted there
   let source = null;         // the one stream that is open: browsers allow few connections to a server
   let watched = null;
   let told = 0;              // when the server last told the seconds
@@ -159,11 +160,11 @@
       rows.delete(query.id);
       if (!row) row = newRow(query);
       if (list.children[place] !== row) list.insertBefore(row, list.children[place] ?? null);
-      row.classList.toggle("pt-chosen", query.id === chosen);
-      row.querySelector(".pt-pick").setAttribute("aria-current", query.id === chosen ? "true" : "false");
-      const state = row.querySelector(".pt-state");
+      row.classList.toggle("site-chosen", query.id === chosen);
+      row.querySelector(".site-pick").setAttribute("aria-current", query.id === chosen ? "true" : "false");
+      const state = row.querySelector(".site-state");
       if (state.textContent !== words(query)) state.textContent = words(query);
-      const button = row.querySelector(".pt-drop-one");
+      const button = row.querySelector(".site-drop-one");
       const verb = finished(query) ? "Remove" : "Cancel";
       if (button.textContent !== verb) button.textContent = verb;
       button.setAttribute("aria-label", `${verb} ${query.name}`);
@@ -178,11 +179,11 @@
 
   function newRow(query) {
     const text = element("span", {},
-      element("span", { className: "pt-name", textContent: query.name, title: query.name }),
-      element("span", { className: "pt-state" }));
+      element("span", { className: "site-name", textContent: query.name, title: query.name }),
+      element("span", { className: "site-state" }));
     const picture = element("img", { src: query.thumbnail, alt: "", width: 48, height: 48 });
-    const pick = element("button", { type: "button", className: "pt-pick", onclick: () => choose(query.id) }, picture, text);
-    const button = element("button", { type: "button", className: "pt-drop-one", onclick: () => remove(query.id) });
+    const pick = element("button", { type: "button", className: "site-pick", onclick: () => choose(query.id) }, picture, text);
+    const button = element("button", { type: "button", className: "site-button site-drop-one", onclick: () => remove(query.id) });
     const row = element("li", {}, pick, button);
     row.dataset.id = query.id;
     return row;
@@ -192,10 +193,7 @@
     const query = queries.find((one) => one.id === chosen);
     byId("welcome").hidden = Boolean(query);
     byId("work").hidden = !query || query.state === "done";
-    if (shown && (query?.state !== "done" || shown !== query.id)) {
-      byId("result").replaceChildren();
-      shown = null;
-    }
+    if (shown && (query?.state !== "done" || shown !== query.id)) unmount();
     if (!query) return;
     if (query.state === "done") {
       if (shown !== query.id) mount(query);
@@ -250,14 +248,21 @@
     if (!view || shown !== query.id) return;
     const place = element("div");
     byId("result").replaceChildren(place);
-    if (typeof Viewer !== "undefined") {
-      Viewer.mount(place, view);
-    } else {
-      place.append(table(view));
+    try {
+      viewer = typeof Viewer === "undefined" ? null : Viewer.mount(place, view);
+    } catch (error) {
+      console.error(error);
     }
+    if (!viewer) place.replaceChildren(table(view));
   }
 
-  // What is shown where the viewer is not installed.
+  function unmount() {
+    viewer?.destroy?.();
+    viewer = shown = null;
+    byId("result").replaceChildren();
+  }
+
+  // What is shown where the viewer is not installed, or cannot show it.
   function table(view) {
     const head = element("tr", {}, ...["rank", "image", "share", "id"].map((name) => element("th", { scope: "col", textContent: name })));
     const rows = view.images.map((image) => element("tr", {},
@@ -265,7 +270,7 @@
       element("td", {}, element("img", { src: image.pixels, alt: "" })),
       element("td", { textContent: percent(image.share) }),
       element("td", { textContent: image.id })));
-    return element("table", { className: "pt-table" },
+    return element("table", { className: "site-table" },
       element("caption", { textContent: `${view.query.id} resembles most` }),
       element("thead", {}, head), element("tbody", {}, ...rows));
   }
@@ -282,7 +287,7 @@
   for (const kind of ["dragover", "drop", "dragleave"]) {
     window.addEventListener(kind, (event) => {
       const files = [...(event.dataTransfer?.types ?? [])].includes("Files");
-      byId("drop").classList.toggle("pt-over", kind === "dragover" && files);
+      byId("drop").classList.toggle("site-over", kind === "dragover" && files);
       if (kind === "dragleave" || !files) return;
       event.preventDefault();
       if (kind === "drop") submit([...event.dataTransfer.files]);
