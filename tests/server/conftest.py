@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
-pytest.importorskip("starlette")
-
 from server.fakes import Work
 from starlette.testclient import TestClient
 

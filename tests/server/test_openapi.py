@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import requests
+import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from server.fakes import Work, client_of, picture, running, submit, wait_for
 
 from patchtrace.server import Access, Jobs, Limits, LocalServer, create_app
 from patchtrace.server.openapi import describe
-
-schemathesis = pytest.importorskip("schemathesis")
-requests = pytest.importorskip("requests")
-
 
 # pictures, pictures with something wrong, and anything
 BODIES = st.one_of(

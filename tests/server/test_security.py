@@ -73,6 +73,11 @@ def test_a_forged_cookie_is_refused(stranger, access, forged):
     assert stranger.get("/api/queries", headers={"Cookie": cookie}).status_code == 401
 
 
+def test_odd_cookies_of_others_do_not_hide_ours(stranger, access):
+    cookies = f'odd={{"a": 1}}; ; =; x; {access.cookie}={access.new_cookie()}; "'
+    assert stranger.get("/api/queries", headers={"Cookie": cookies}).status_code == 200
+
+
 def test_a_cookie_of_another_server_is_refused(stranger, access):
     other = Access("127.0.0.1", 8000).new_cookie()
     assert stranger.get("/api/queries", headers={"Cookie": f"{access.cookie}={other}"}).status_code == 401

@@ -13,6 +13,7 @@ import click
 import numpy as np
 from PIL import Image
 
+from patchtrace.cli.common import printable
 from patchtrace.cli.options import (
     check_memory,
     check_sampling,
@@ -106,7 +107,7 @@ def _facts(options: dict[str, Any], method: NDA, train: ImageSet) -> list[tuple[
     _, height, width = train.shape
     unread = f", {len(train.skipped)} unreadable" if train.skipped else ""
     return [
-        ("Collection", ", ".join(Path(path).resolve().name for path in options["train"])),
+        ("Collection", printable(", ".join(Path(path).resolve().name for path in options["train"]))),
         ("Images", f"{len(train)}{unread}"),
         ("Compared at", f"{height} x {width}"),
         ("Recipe", method.recipe_.note or method.recipe_.summary()),

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from patchtrace.images.decode import Unreadable
-from patchtrace.server.jobs import Full, Job, Jobs, clean_png, label
+from patchtrace.server.jobs import LONGEST_REASON, Full, Job, Jobs, clean_png, label
 from patchtrace.server.openapi import describe
 from patchtrace.server.security import Access, Guard, error
 
@@ -86,11 +86,9 @@ class _Site:
         # read once, so that no name from a request ever becomes a path
         self._static = _static_files()
         template = resources.files("patchtrace.server").joinpath("page.html.j2").read_text(encoding="utf-8")
-        self._page = (
-            jinja2.Environment(autoescape=True)
-            .from_string(template)
-            .render(facts=facts, viewer="viewer.js" in self._static, limit=jobs.limits.upload)
-        )
+        page = jinja2.Environment(autoescape=True).from_string(template)
+        shown = page.render(facts=facts, viewer="viewer.js" in self._static, limit=jobs.limits.upload)
+        self._page = shown.encode("utf-8", "backslashreplace")  # names of files need not be text
 
     async def page(self, _: Request) -> Response:
         return HTMLResponse(self._page)
@@ -133,7 +131,8 @@ class _Site:
                 async with self._looking:
                     thumbnail = await run_in_threadpool(clean_png, data, self.jobs.limits.decoding())
             except Unreadable as reason:
-                raise Refused(422, "unreadable", f"this picture cannot be read: {reason}") from None
+                message = label(f"this picture cannot be read: {reason}", LONGEST_REASON)
+                raise Refused(422, "unreadable", message) from None
             try:
                 job = self.jobs.submit(name, data, thumbnail, request.state.client, size)
             except Full:

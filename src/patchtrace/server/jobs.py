@@ -23,8 +23,8 @@ from patchtrace.progress import Progress
 log = logging.getLogger("patchtrace.server")
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
-#: Longest name and remark that are kept, in characters.
-LONGEST = 120
+#: Longest name or remark, and longest reason, that are kept, in characters.
+LONGEST, LONGEST_REASON = 120, 500
 #: Clients whose turn is remembered.
 MOST_CLIENTS = 1000
 
@@ -265,7 +265,7 @@ class Jobs:
         except Cancelled:
             state = "cancelled"
         except (PatchtraceError, Unreadable) as reason:
-            fault = "unreadable", str(reason)
+            fault = "unreadable", label(str(reason), LONGEST_REASON)
         except MemoryError:
             fault = "memory", "this picture needs more memory than there is"
         except BaseException:  # one query must not end the worker, whatever it raises
@@ -339,14 +339,14 @@ def clean_png(data: bytes, rules: Decoding) -> bytes:
     return stream.getvalue()
 
 
-def label(text: str) -> str:
+def label(text: str, longest: int = LONGEST) -> str:
     """A text from outside as it can be shown: on one line, without control characters, not too long.
 
     >>> label("../a\\x1b[31m\\n" + "b" * 200)[:12]
     '../a[31mbbbb'
     """
     shown = "".join(c for c in text if c.isprintable()).strip()
-    return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 def _json(data: Any) -> bytes:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Mapping
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -92,13 +92,9 @@ class Access:
         if authorization is not None:
             kind, _, given = authorization.partition(" ")
             return SCRIPTS if kind.lower() == "bearer" and _same(given.strip(), self.token) else None
-        try:
-            cookies = SimpleCookie("; ".join(headers.getlist("cookie")))
-        except CookieError:
-            return None
-        if self.cookie not in cookies:
-            return None
-        client, _, signature = cookies[self.cookie].value.partition(".")
+        # not http.cookies, which gives up at the first odd cookie: other servers on this machine may have set some
+        cookies = cookie_parser("; ".join(headers.getlist("cookie")))
+        client, _, signature = cookies.get(self.cookie, "").partition(".")
         return client if _same(signature, self._signature(client)) else None
 
     def _signature(self, client: str) -> str:
