@@ -84,20 +84,19 @@ def test_cancel_a_running_query_is_seen_by_those_who_watch():
 
 
 def test_ten_uploads_at_once_are_all_answered_and_the_page_stays_awake():
-    with running(Work(seconds=0.1)) as server, client_of(server) as site, ThreadPoolExecutor(10) as pool:
+    work = Work(held=True)
+    with running(work) as server, client_of(server) as site, ThreadPoolExecutor(10) as pool:
         uploads = [pool.submit(submit, site, picture((600, 400), seed=n), f"{n}.png") for n in range(10)]
-        pages, working = 0, True
-        while working:
-            working = not all(one.done() for one in uploads) or any(
-                query["state"] in ("waiting", "running") for query in site.get("/api/queries").json()["queries"]
-            )
-            assert site.get("/").status_code == 200
-            pages += 1
         answers = [one.result() for one in uploads]
         assert [one.status_code for one in answers] == [202] * 10
+        assert work.began.wait(10)
+        assert site.get("/").status_code == 200  # while the first is worked on, which goes on until it is let go
+        queries = site.get("/api/queries").json()["queries"]
+        assert sorted(query["state"] for query in queries) == ["running"] + ["waiting"] * 9
+        assert sorted(query["position"] for query in queries if query["position"]) == [*range(1, 10)]
+        work.go.set()
         ids = [one.json()["id"] for one in answers]
         assert {wait_for(site, identity, "done")["name"] for identity in ids} == {f"{n}.png" for n in range(10)}
-        assert pages > 3  # it was answered while the work went on
 
 
 def raw(server: LocalServer, head: str, body: bytes = b"") -> tuple[bytes, int]:
