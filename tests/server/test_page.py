@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from server.fakes import Work, picture, running
 
-from patchtrace.server import LocalServer
+from patchtrace.server import LocalServer, app
 
 playwright = pytest.importorskip("playwright.sync_api") if os.environ.get("CI") != "true" else None
 if playwright is None:
@@ -38,8 +38,24 @@ def work() -> Work:
     return Work(held=True)
 
 
+#: In place of the viewer: says what it was given.
+VIEWER = b"""const Viewer = { mount(place, view) {
+    place.textContent = `viewer of ${view.query.id}: ${view.images.map((image) => image.evidence).join(" ")}`;
+    return { destroy() { place.textContent = "destroyed"; } };
+} };"""
+
+
 @pytest.fixture
-def server(work: Work) -> Iterator[LocalServer]:
+def viewer() -> bytes | None:
+    return VIEWER
+
+
+@pytest.fixture
+def server(work: Work, viewer: bytes | None, monkeypatch) -> Iterator[LocalServer]:
+    files = {name: file for name, file in app._static_files().items() if not name.startswith("viewer")}
+    if viewer:
+        files |= {"viewer.js": (viewer, "text/javascript"), "viewer.css": (b"", "text/css")}
+    monkeypatch.setattr(app, "_static_files", lambda: files)
     with running(work, upload=100_000) as started:
         yield started
         work.go.set()
@@ -74,11 +90,21 @@ def test_a_picture_is_followed_to_its_result(page, work):
     page.wait_for_selector("#work-detail:text('0 of 2 settled')")
     work.go.set()
     page.wait_for_selector("#history .site-state:text('done in')")
-    page.wait_for_selector("#result > div > *")
+    page.wait_for_selector("#result:text('viewer of cat.png: /api/queries/')")
     assert page.inner_text("#status") == "cat.png: done"
     page.click("text=Remove")
     page.wait_for_selector("#history-empty:visible")
     page.wait_for_selector("#welcome:visible")
+    assert page.inner_text("#result") == ""
+
+
+@pytest.mark.parametrize("viewer", [None, b"const Viewer = { mount() { throw new Error('too new'); } };"])
+def test_without_a_viewer_there_is_a_table(page, work, viewer):
+    work.go.set()
+    page.set_input_files("#file", [FILE])
+    page.wait_for_selector("#result table")
+    assert page.locator("#result tbody tr").count() == 2
+    assert page.locator("#message").is_visible() == bool(viewer)
 
 
 def test_cancel_while_running_and_while_waiting(page, work):

@@ -251,7 +251,7 @@
     try {
       viewer = typeof Viewer === "undefined" ? null : Viewer.mount(place, view);
     } catch (error) {
-      console.error(error);
+      complain(`The viewer cannot show this result (${error.message}). Here is the ranking.`);
     }
     if (!viewer) place.replaceChildren(table(view));
   }
