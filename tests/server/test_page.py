@@ -90,7 +90,7 @@ def test_a_picture_is_followed_to_its_result(page, work):
     page.wait_for_selector("#work-detail:text('0 of 2 settled')")
     work.go.set()
     page.wait_for_selector("#history .site-state:text('done in')")
-    page.wait_for_selector("#result:text('viewer of cat.png: /api/queries/')")
+    page.wait_for_selector("#result > div:text('viewer of cat.png: /api/queries/')")
     assert page.inner_text("#status") == "cat.png: done"
     page.click("text=Remove")
     page.wait_for_selector("#history-empty:visible")
