@@ -1,0 +1,99 @@
+"""A page on this machine: drop a picture, see what of the collection it resembles.
+
+The work on a query is one callable, so that this package knows pictures, queues and browsers, and no method.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+import webbrowser
+from collections.abc import Sequence
+
+import uvicorn
+
+from patchtrace.errors import PatchtraceError
+from patchtrace.server.app import create_app
+from patchtrace.server.jobs import Answer, Answerer, Jobs, Limits
+from patchtrace.server.security import Access
+
+__all__ = ["Access", "Answer", "Answerer", "Jobs", "Limits", "LocalServer", "create_app"]
+
+
+class LocalServer:
+    """The page and its API on an address of this machine. The port is taken at once, ``run`` then serves.
+
+    Parameters
+    ----------
+    answer : callable
+        The work on a query: ``answer(name, data, progress, remark) -> Answer``.
+    host, port : str, int
+        Where to listen; 0 is any free port.
+    facts : list of (str, str)
+        About the collection, shown on the page.
+    limits : Limits
+        How much is taken in and kept.
+    """
+
+    def __init__(
+        self,
+        answer: Answerer,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        facts: Sequence[tuple[str, str]] = (),
+        limits: Limits | None = None,
+    ) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            self._socket = socket.create_server((host, port), family=family, backlog=128)
+        except OSError as error:
+            raise PatchtraceError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from error
+        self.access = Access(host, self._socket.getsockname()[1])
+        self.jobs = Jobs(answer, limits or Limits())
+        config = uvicorn.Config(
+            create_app(self.jobs, self.access, facts),
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            lifespan="on",
+            log_config=None,
+            log_level=logging.WARNING,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = _Server(config, self.jobs)
+
+    @property
+    def link(self) -> str:
+        """The address with the secret: who has it may come in."""
+        return self.access.link
+
+    def open_browser(self) -> None:
+        """Show the page, if there is a browser. The port is open already, so the order does not matter."""
+        link = self.access.one_time_link()
+        threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
+
+    def run(self) -> None:
+        """Serve until Ctrl-C, or until ``stop`` is called."""
+        with contextlib.suppress(KeyboardInterrupt), self._socket:
+            self._server.run(sockets=[self._socket])
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, jobs: Jobs) -> None:
+        super().__init__(config)
+        self._jobs = jobs
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # open streams end when the queue closes; uvicorn would wait for them first and close the queue after
+        self._jobs.close(timeout=0)
+        await super().shutdown(sockets)

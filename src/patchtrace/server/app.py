@@ -1,0 +1,272 @@
+"""The pages and the API. Everything here is behind the guard of security.py."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from importlib import resources
+from typing import Any
+
+import jinja2
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from patchtrace.images.decode import Unreadable
+from patchtrace.server.jobs import LONGEST_REASON, Full, Job, Jobs, clean_png, label
+from patchtrace.server.openapi import describe
+from patchtrace.server.security import Access, Guard, error
+
+#: Files that a page may load, by how their names end.
+STATIC = {".js": "text/javascript", ".css": "text/css"}
+#: Seconds: between looks at a job that is watched, between signs of life, for the next part of an upload to arrive.
+LOOK, HEARTBEAT, PATIENCE = 0.1, 10.0, 30.0
+
+NOT_FOUND = "there is no such query: it was removed, or is too old to be kept"
+
+
+class Refused(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
+        super().__init__(message)
+        self.response = error(status, code, message, {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+def create_app(jobs: Jobs, access: Access, facts: Sequence[tuple[str, str]] = ()) -> Guard:
+    """The application for a queue of queries; ``facts`` about the collection are shown on the page."""
+    site = _Site(jobs, facts)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        jobs.start()
+        try:
+            yield
+        finally:
+            await run_in_threadpool(jobs.close)
+
+    site_itself = Starlette(
+        routes=[
+            Route("/", site.page),
+            Route("/static/{name}", site.static),
+            Route("/openapi.json", site.openapi),
+            _route("/api/queries", GET=site.queries, POST=site.submit),
+            _route("/api/queries/{id}", GET=site.query, DELETE=site.remove),
+            Route("/api/queries/{id}/events", site.events),
+            Route("/api/queries/{id}/view", site.view),
+            Route("/api/queries/{id}/evidence/{number}", site.evidence),
+            Route("/api/pictures/{id}", site.picture),
+        ],
+        exception_handlers={Refused: _refused, HTTPException: _http_error, Exception: _fault},
+        lifespan=lifespan,
+    )
+    # around all of it, not as a middleware: those do not see the answer to a fault
+    return Guard(site_itself, access)
+
+
+def _route(path: str, **endpoints: Callable[[Request], Awaitable[Response]]) -> Route:
+    """One route for all methods of a path. With a route for each, a 405 would name the methods of the first only."""
+
+    async def endpoint(request: Request) -> Response:
+        return await endpoints["GET" if request.method == "HEAD" else request.method](request)
+
+    return Route(path, endpoint, methods=list(endpoints))
+
+
+class _Site:
+    def __init__(self, jobs: Jobs, facts: Sequence[tuple[str, str]]) -> None:
+        self.jobs = jobs
+        self._streams = 0
+        self._looking = asyncio.Semaphore(1)  # decoded pictures are large: one at a time
+        # read once, so that no name from a request ever becomes a path
+        self._static = _static_files()
+        template = resources.files("patchtrace.server").joinpath("page.html.j2").read_text(encoding="utf-8")
+        page = jinja2.Environment(autoescape=True).from_string(template)
+        shown = page.render(facts=facts, viewer="viewer.js" in self._static, limit=jobs.limits.upload)
+        self._page = shown.encode("utf-8", "backslashreplace")  # names of files need not be text
+
+    async def page(self, _: Request) -> Response:
+        return HTMLResponse(self._page)
+
+    async def static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in self._static:
+            raise Refused(404, "not_found", "there is no such file")
+        content, kind = self._static[name]
+        return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
+
+    async def openapi(self, _: Request) -> Response:
+        return JSONResponse(describe(self.jobs.limits))
+
+    # -- queries ----------------------------------------------------------------------------------------
+
+    async def submit(self, request: Request) -> Response:
+        """Take a picture in: not more of it than the limit, and only if the queue has room."""
+        limit = self.jobs.limits.upload
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/octet-stream" and not kind.startswith("image/"):
+            raise Refused(
+                415,
+                "wrong_type",
+                "send the picture itself, as application/octet-stream or image/...",
+                Connection="close",
+            )
+        declared = request.headers.get("content-length", "")
+        size = int(declared) if declared.isdecimal() else limit
+        if size > limit:
+            raise _too_large(limit)
+        try:
+            self.jobs.hold(size)
+        except Full:
+            raise self._full() from None
+        try:
+            data = await _body(request, limit)
+            name = label(request.query_params.get("name", "")) or "picture"
+            try:
+                async with self._looking:
+                    thumbnail = await run_in_threadpool(clean_png, data, self.jobs.limits.decoding())
+            except Unreadable as reason:
+                message = label(f"this picture cannot be read: {reason}", LONGEST_REASON)
+                raise Refused(422, "unreadable", message) from None
+            try:
+                job = self.jobs.submit(name, data, thumbnail, request.state.client, size)
+            except Full:
+                raise self._full() from None
+        except BaseException:
+            self.jobs.let_go(size)
+            raise
+        return JSONResponse(self.jobs.told(job), 202, {"Location": f"/api/queries/{job.id}"})
+
+    def _full(self) -> Refused:
+        if self.jobs.closing:
+            return Refused(503, "closing", "the server is being stopped", Connection="close")
+        return Refused(
+            429, "queue_full", "the queue is full: try again in a moment", Retry_After="5", Connection="close"
+        )
+
+    async def queries(self, _: Request) -> Response:
+        return JSONResponse({"queries": self.jobs.all_told()})
+
+    async def query(self, request: Request) -> Response:
+        return JSONResponse(self.jobs.told(self._job(request)))
+
+    async def remove(self, request: Request) -> Response:
+        job = self._job(request)
+        if self.jobs.cancel(job):
+            return Response(status_code=204)
+        return JSONResponse(self.jobs.told(job))
+
+    async def events(self, request: Request) -> Response:
+        job = self._job(request)
+        if self._streams >= self.jobs.limits.streams:
+            raise Refused(429, "too_many_watchers", "too many pages watch already: close one", Retry_After="5")
+        return StreamingResponse(self._watch(job), media_type="text/event-stream")
+
+    async def _watch(self, job: Job) -> AsyncIterator[str]:
+        """The state whenever it changes, until it is final. Who comes back is simply told the state again."""
+        self._streams += 1
+        try:
+            last: dict[str, Any] = {}
+            quiet = 0.0
+            while not self.jobs.closing:
+                told = self.jobs.told(job)
+                if {**told, "seconds": 0} != last:
+                    last, quiet = {**told, "seconds": 0}, 0.0
+                    yield f"event: state\ndata: {json.dumps(told)}\n\n"
+                elif quiet >= HEARTBEAT:
+                    quiet = 0.0
+                    yield ": still here\n\n"
+                if job.finished:
+                    return
+                await asyncio.sleep(LOOK)
+                quiet += LOOK
+        finally:
+            self._streams -= 1
+
+    async def view(self, request: Request) -> Response:
+        return Response(self._done(request).view, media_type="application/json")
+
+    async def evidence(self, request: Request) -> Response:
+        parts, number = self._done(request).evidence, request.path_params["number"]
+        # isdecimal alone would let other scripts' digits and numbers of any length through
+        if not (number.isascii() and number.isdecimal() and len(number) < 6 and int(number) < len(parts)):
+            raise Refused(404, "not_found", "there is no such evidence")
+        return Response(parts[int(number)], media_type="application/json")
+
+    async def picture(self, request: Request) -> Response:
+        data = self.jobs.picture(request.path_params["id"])
+        if data is None:
+            raise Refused(404, "not_found", "there is no such picture")
+        return Response(data, media_type="image/png")
+
+    def _job(self, request: Request) -> Job:
+        job = self.jobs.get(request.path_params["id"])
+        if job is None:
+            raise Refused(404, "not_found", NOT_FOUND)
+        return job
+
+    def _done(self, request: Request) -> Job:
+        job = self._job(request)
+        if job.state != "done":
+            raise Refused(409, "not_done", f"this query is {job.state}: there is a view when it is done")
+        return job
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    """The body, of which no more is read than the limit."""
+    parts: list[bytes] = []
+    length = 0
+    stream = aiter(request.stream())
+    try:
+        while True:
+            async with asyncio.timeout(PATIENCE):
+                part = await anext(stream, None)
+            if part is None:
+                return b"".join(parts)
+            length += len(part)
+            if length > limit:
+                raise _too_large(limit)
+            parts.append(part)
+    except TimeoutError:
+        raise Refused(408, "too_slow", "the picture did not arrive in time", Connection="close") from None
+    except ClientDisconnect:
+        raise Refused(400, "gone", "the picture did not arrive", Connection="close") from None
+
+
+def _too_large(limit: int) -> Refused:
+    # the connection is closed, else the rest of the body would have to be read before the next request
+    message = f"this picture is too large: a file may have {limit / 1e6:g} MB"
+    return Refused(413, "too_large", message, Connection="close")
+
+
+def _static_files() -> dict[str, tuple[bytes, str]]:
+    """Scripts and styles of the page and, where it is installed, of the viewer."""
+    found = {}
+    package = resources.files("patchtrace")
+    for room in ("viewer", "server"):
+        folder = package.joinpath(room)
+        for entry in folder.iterdir() if folder.is_dir() else ():
+            kind = STATIC.get(entry.name[entry.name.rfind(".") :])
+            if kind:
+                found[entry.name] = entry.read_bytes(), kind
+    return found
+
+
+def _refused(_: Request, reason: Exception) -> Response:
+    assert isinstance(reason, Refused)
+    return reason.response
+
+
+def _http_error(_: Request, reason: Exception) -> Response:
+    assert isinstance(reason, HTTPException)
+    code = {404: "not_found", 405: "wrong_method"}.get(reason.status_code, "bad_request")
+    return error(reason.status_code, code, reason.detail, reason.headers)
+
+
+def _fault(_: Request, __: Exception) -> Response:
+    return error(500, "internal", "something went wrong inside; the terminal says more")

@@ -1,0 +1,354 @@
+"""Queries that wait, run and are done: one after the other, because the engine takes all of the machine for each."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, zip_longest
+from typing import Any, Literal, NamedTuple
+
+from PIL import Image
+
+from patchtrace.errors import PatchtraceError
+from patchtrace.images.decode import Decoding, Unreadable, decode
+from patchtrace.progress import Progress
+
+log = logging.getLogger("patchtrace.server")
+
+State = Literal["waiting", "running", "done", "failed", "cancelled"]
+#: Longest name or remark, and longest reason, that are kept, in characters.
+LONGEST, LONGEST_REASON = 120, 500
+#: Clients whose turn is remembered.
+MOST_CLIENTS = 1000
+
+
+class Answer(NamedTuple):
+    """What is known of a query when it is done.
+
+    view: the data of the viewer. A ``frame`` or ``pixels`` in it is a key of ``pictures``.
+    pictures: image files by key, such as PNG.
+    evidence: that of each of ``view["images"]``, in their order.
+    """
+
+    view: dict[str, Any]
+    pictures: Mapping[str, bytes]
+    evidence: Sequence[Mapping[str, Any]]
+
+
+#: The work: ``answer(name, data, progress, remark)``; what ``progress`` and ``remark`` raise must pass through it.
+Answerer = Callable[[str, bytes, Progress, Callable[[str], None]], Answer]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much is taken in and kept; all of it lies in memory.
+
+    upload, pixels: of one picture, in bytes of the file and in pixels. waiting: queries in the queue. held: bytes of
+    pictures that arrive, wait or are worked on. kept, kept_bytes: results, of which the oldest go first. streams: how
+    many may watch.
+    """
+
+    upload: int = 20_000_000
+    pixels: int = 50_000_000
+    waiting: int = 32
+    held: int = 300_000_000
+    kept: int = 50
+    kept_bytes: int = 300_000_000
+    streams: int = 64
+
+    def decoding(self) -> Decoding:
+        """The rules by which an upload is looked at before it is let into the queue."""
+        return Decoding(size=(128, 128), max_pixels=self.pixels, max_bytes=self.upload)
+
+
+class Full(Exception):
+    """No room for another query."""
+
+
+class Cancelled(BaseException):
+    """Raised into the work by its progress. Not an Exception, so that no handler on the way takes it for a fault."""
+
+
+@dataclass(eq=False)
+class Job:
+    """One query and what became of it."""
+
+    id: str
+    name: str
+    client: str
+    data: bytes
+    thumbnail: str
+    created: float = field(default_factory=time.time)
+    state: State = "waiting"
+    progress: tuple[int, int] = (0, 0)
+    remark: str = ""
+    stopping: bool = False
+    error: tuple[str, str] | None = None
+    began: float = 0.0
+    ended: float = 0.0
+    view: bytes = b""
+    evidence: list[bytes] = field(default_factory=list)
+    pictures: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> bool:
+        return self.state in ("done", "failed", "cancelled")
+
+    @property
+    def size(self) -> int:
+        return len(self.view) + sum(map(len, self.evidence)) + sum(map(len, self.pictures.values()))
+
+
+class Jobs:
+    """A queue with one worker thread.
+
+    Clients take turns: whoever has waited longest since the last turn is next, so that one with thirty pictures does
+    not keep out one with a single picture.
+    """
+
+    def __init__(self, answer: Answerer, limits: Limits) -> None:
+        self._answer, self.limits = answer, limits
+        self._changed = threading.Condition()
+        self._jobs: dict[str, Job] = {}  # in the order of arrival
+        self._ends: deque[Job] = deque()  # finished ones, in the order in which they ended
+        self._turns: dict[str, int] = {}  # the last turn of each client
+        self._turn = 0
+        self._held = 0
+        self.closing = False
+        self._worker = threading.Thread(target=self._work, name="patchtrace-queries", daemon=True)
+
+    def start(self) -> None:
+        self._worker.start()
+
+    def close(self, timeout: float = 1.0) -> None:
+        """Take nothing more, drop what waits, interrupt what runs. A worker that is deaf ends with the process."""
+        with self._changed:
+            self.closing = True
+            for job in self._jobs.values():
+                job.stopping = True
+            for job in self._waiting():
+                self._end(job, "cancelled")
+            self._changed.notify_all()
+        if self._worker.is_alive() and self._worker is not threading.current_thread():
+            self._worker.join(timeout)
+
+    # -- from the side of those who ask -----------------------------------------------------------------
+
+    def hold(self, size: int) -> None:
+        """Set memory aside for a picture that arrives, or say that there is none; ``submit`` or ``let_go`` ends it."""
+        with self._changed:
+            if len(self._waiting()) >= self.limits.waiting or self._held + size > self.limits.held:
+                raise Full
+            self._held += size
+
+    def let_go(self, size: int) -> None:
+        with self._changed:
+            self._held -= size
+
+    def submit(self, name: str, data: bytes, thumbnail: bytes, client: str, held: int) -> Job:
+        """Let a picture into the queue. What was held for it is held for the job from now on."""
+        with self._changed:
+            if self.closing or len(self._waiting()) >= self.limits.waiting:
+                raise Full
+            picture = secrets.token_urlsafe(16)
+            job = Job(secrets.token_urlsafe(12), name, client, data, picture, pictures={picture: thumbnail})
+            self._held += len(data) - held
+            self._jobs[job.id] = job
+            self._changed.notify_all()
+            return job
+
+    def get(self, identity: str) -> Job | None:
+        return self._jobs.get(identity)
+
+    def told(self, job: Job) -> dict[str, Any]:
+        """The state of a job as plain data."""
+        with self._changed:
+            return self._told(job, self._order())
+
+    def all_told(self) -> list[dict[str, Any]]:
+        """All jobs that are remembered, the newest first."""
+        with self._changed:
+            order = self._order()
+            return [self._told(job, order) for job in reversed(self._jobs.values())]
+
+    def _told(self, job: Job, order: list[Job]) -> dict[str, Any]:
+        done, total = job.progress
+        until = job.ended or time.monotonic()
+        return {
+            "id": job.id,
+            "name": job.name,
+            "state": job.state,
+            "position": order.index(job) + 1 if job.state == "waiting" else None,
+            "done": done,
+            "total": total,
+            "remark": job.remark,
+            "stopping": job.stopping and not job.finished,
+            "seconds": round(until - job.began, 1) if job.began else 0.0,
+            "created": round(job.created, 3),
+            "error": {"code": job.error[0], "message": job.error[1]} if job.error else None,
+            "thumbnail": picture_url(job.thumbnail),
+        }
+
+    def picture(self, identity: str) -> bytes | None:
+        with self._changed:
+            return next((job.pictures[identity] for job in self._jobs.values() if identity in job.pictures), None)
+
+    def cancel(self, job: Job) -> bool:
+        """Stop a job that waits or runs; forget one that is finished. Returns whether it was forgotten."""
+        with self._changed:
+            if job.finished:
+                self._forget(job)
+                return True
+            job.stopping = True
+            if job.state == "waiting":
+                self._end(job, "cancelled")
+            return False
+
+    # -- from the side of the worker --------------------------------------------------------------------
+
+    def _waiting(self) -> list[Job]:
+        return [job for job in self._jobs.values() if job.state == "waiting"]
+
+    def _order(self) -> list[Job]:
+        """The jobs that wait, in the order in which they will run if no other comes."""
+        of_client: dict[str, list[Job]] = {}
+        for job in self._waiting():
+            of_client.setdefault(job.client, []).append(job)
+        clients = sorted(of_client, key=lambda client: self._turns.get(client, 0))
+        rounds = zip_longest(*(of_client[client] for client in clients))
+        return [job for job in chain.from_iterable(rounds) if job is not None]
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            self._run(job)
+
+    def _next(self) -> Job | None:
+        with self._changed:
+            while not self.closing and not self._waiting():
+                self._changed.wait()
+            if self.closing:
+                return None
+            job = self._order()[0]
+            self._turn += 1
+            self._turns.pop(job.client, None)
+            self._turns[job.client] = self._turn
+            if len(self._turns) > MOST_CLIENTS:
+                del self._turns[next(iter(self._turns))]
+            job.state, job.began = "running", time.monotonic()
+            return job
+
+    def _run(self, job: Job) -> None:
+        def listen() -> None:
+            if job.stopping:
+                raise Cancelled
+
+        def progress(done: int, total: int) -> None:
+            listen()
+            job.progress = int(done), int(total)
+
+        def remark(text: str) -> None:
+            listen()
+            job.remark = label(text)
+
+        state: State = "failed"
+        packed, fault = None, None
+        try:
+            packed = pack(job.id, self._answer(job.name, job.data, progress, remark))
+            state = "done"
+        except Cancelled:
+            state = "cancelled"
+        except (PatchtraceError, Unreadable) as reason:
+            fault = "unreadable", label(str(reason), LONGEST_REASON)
+        except MemoryError:
+            fault = "memory", "this picture needs more memory than there is"
+        except BaseException:  # one query must not end the worker, whatever it raises
+            log.exception("the query %r failed", job.name)
+            fault = "internal", "something went wrong inside; the terminal says more"
+        with self._changed:
+            if job.stopping:  # it was asked for too late to interrupt the work, but not too late to be heeded
+                state, packed, fault = "cancelled", None, None
+            if packed is not None:
+                job.view, job.evidence = packed.view, packed.evidence
+                job.pictures.update(packed.pictures)
+            job.error = fault
+            self._end(job, state)
+
+    def _end(self, job: Job, state: State) -> None:
+        job.state, job.ended = state, time.monotonic()
+        self._held -= len(job.data)
+        job.data = b""
+        self._ends.append(job)
+        while len(self._ends) > 1 and (
+            len(self._ends) > self.limits.kept or sum(job.size for job in self._ends) > self.limits.kept_bytes
+        ):
+            self._forget(self._ends[0])
+
+    def _forget(self, job: Job) -> None:
+        if self._jobs.pop(job.id, None) is not None:
+            self._ends.remove(job)
+
+
+class Packed(NamedTuple):
+    """An answer as it is sent: JSON, and pictures under names that cannot be guessed."""
+
+    view: bytes
+    evidence: list[bytes]
+    pictures: dict[str, bytes]
+
+
+def pack(query: str, answer: Answer) -> Packed:
+    """Give pictures and evidence their addresses."""
+    view, pictures, evidence = answer
+    names = {key: secrets.token_urlsafe(16) for key in pictures}
+
+    def placed(entry: Mapping[str, Any]) -> dict[str, Any]:
+        shown = {place: picture_url(names[entry[place]]) for place in ("frame", "pixels") if place in entry}
+        return {**entry, **shown}
+
+    images = [placed(image) for image in view.get("images", ())]
+    for number, image in enumerate(images[: len(evidence)]):
+        image["evidence"] = f"/api/queries/{query}/evidence/{number}"
+    view = {**view, "images": images}
+    if "query" in view:
+        view["query"] = placed(view["query"])
+    if "opponents" in view:
+        view["opponents"] = [placed(image) for image in view["opponents"]]
+    return Packed(
+        _json(view),
+        [_json(one) for one in evidence],
+        {names[key]: clean_png(data, Decoding()) for key, data in pictures.items()},
+    )
+
+
+def picture_url(identity: str) -> str:
+    return f"/api/pictures/{identity}"
+
+
+def clean_png(data: bytes, rules: Decoding) -> bytes:
+    """The pixels of an image file, and nothing else of it, as PNG."""
+    pixels = decode(data, rules)
+    stream = io.BytesIO()
+    Image.fromarray(pixels.transpose(1, 2, 0)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def label(text: str, longest: int = LONGEST) -> str:
+    """A text from outside as it can be shown: on one line, without control characters, not too long.
+
+    >>> label("../a\\x1b[31m\\n" + "b" * 200)[:12]
+    '../a[31mbbbb'
+    """
+    shown = "".join(c for c in text if c.isprintable()).strip()
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
+
+
+def _json(data: Any) -> bytes:
+    # NaN is no JSON: a browser would not read any of it
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()

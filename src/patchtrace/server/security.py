@@ -1,0 +1,165 @@
+"""Who may talk to the server: those who have the link, from pages of the server itself, and nobody else.
+
+A server on one's own machine is within reach of every web page that is open there. Four things keep those out: the name
+that was asked for must be ours (a foreign name that points to this machine is not), a request must not come from a page
+of somebody else, it must carry the secret, and no answer may be used or framed elsewhere.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Mapping
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+#: On every answer.
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; frame-ancestors 'none'; "
+        "base-uri 'none'; form-action 'self'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+#: What all who use the secret itself are called, in the queue.
+SCRIPTS = "scripts"
+#: Names of this machine for itself.
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+#: Addresses that stand for all of a machine's own: nobody asks for them by that name.
+WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104
+
+NO_ENTRY = """<!doctype html><html lang="en"><meta charset="utf-8"><title>patchtrace</title>
+<h1>This page needs its link</h1><p>Open the address that <code>patchtrace serve</code> printed in the terminal:
+it carries the key to this page.</p></html>"""
+
+
+def error(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    """An error as every part of the API tells it."""
+    return JSONResponse({"error": {"code": code, "message": message}}, status, dict(headers or {}))
+
+
+class Access:
+    """The secret of one server, and what may be asked for under which name.
+
+    The secret is in the link. A browser that opens the link gets a cookie instead, which the secret has signed and
+    which tells browsers apart; a script sends the secret with each request.
+    """
+
+    def __init__(self, host: str, port: int, token: str | None = None) -> None:
+        self.token = token or secrets.token_urlsafe(32)
+        # cookies do not know ports: two servers on one machine must not take each other's
+        self.cookie = f"patchtrace-{port}"
+        self._tickets: set[str] = set()
+        own = f"[{host}]" if ":" in host else host.lower()
+        names = {*LOOPBACK} if host in WILDCARDS else {own, *LOOPBACK}
+        self.hosts = {f"{name}:{port}" for name in names} | (names if port == 80 else set())
+        self.url = f"http://{'localhost' if host in WILDCARDS else own}:{port}/"
+
+    @property
+    def link(self) -> str:
+        """The address to print: who has it may come in."""
+        return f"{self.url}?token={self.token}"
+
+    def one_time_link(self) -> str:
+        """An address that works once. To start a browser with: other users can see what programs are started with."""
+        ticket = secrets.token_urlsafe(32)
+        self._tickets.add(ticket)
+        return f"{self.url}?token={ticket}"
+
+    def admits(self, given: str) -> bool:
+        """Whether this is the secret, or a ticket that was not used yet."""
+        if _same(given, self.token):
+            return True
+        used = next((ticket for ticket in self._tickets if _same(given, ticket)), None)
+        self._tickets.discard(used or "")
+        return used is not None
+
+    def new_cookie(self) -> str:
+        client = secrets.token_urlsafe(9)
+        return f"{client}.{self._signature(client)}"
+
+    def client(self, headers: Headers) -> str | None:
+        """Who sends this request; None: nobody who may."""
+        authorization = headers.get("authorization")
+        if authorization is not None:
+            kind, _, given = authorization.partition(" ")
+            return SCRIPTS if kind.lower() == "bearer" and _same(given.strip(), self.token) else None
+        # not http.cookies, which gives up at the first odd cookie: other servers on this machine may have set some
+        cookies = cookie_parser("; ".join(headers.getlist("cookie")))
+        client, _, signature = cookies.get(self.cookie, "").partition(".")
+        return client if _same(signature, self._signature(client)) else None
+
+    def _signature(self, client: str) -> str:
+        return hmac.new(self.token.encode(), client.encode(), "sha256").hexdigest()
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two texts are equal, in a time that does not tell where they differ."""
+    return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
+
+
+class Guard:
+    """Stands before the whole application: nothing is answered that has not been let in here."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self.app, self.access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        refused = self._check(scope, Headers(scope=scope))
+        await (self.app if refused is None else refused)(scope, receive, with_headers)
+
+    def _check(self, scope: Scope, headers: Headers) -> Response | None:
+        """The answer to a request that is not let in, or that brings the secret in its address."""
+        asked = [host.lower() for host in headers.getlist("host")]
+        if len(asked) != 1 or asked[0] not in self.access.hosts:
+            return error(421, "wrong_host", "this server does not answer to that name", {"Connection": "close"})
+        front_door = scope["path"] == "/" and scope["method"] in ("GET", "HEAD")
+        if _foreign(headers, asked[0], front_door):
+            return error(403, "foreign_origin", "this request comes from another page", {"Connection": "close"})
+        if front_door and scope["query_string"]:
+            given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
+            if given:
+                return self._let_in(given[0])
+        client = self.access.client(headers)
+        if client is None:
+            if front_door:
+                return HTMLResponse(NO_ENTRY, 401)
+            wanted = {"WWW-Authenticate": "Bearer", "Connection": "close"}
+            return error(401, "no_token", "the token is missing or wrong: use the link that was printed", wanted)
+        scope.setdefault("state", {})["client"] = client
+        return None
+
+    def _let_in(self, given: str) -> Response:
+        """Change the secret in the address for a cookie, so that it stays in no address bar and no history."""
+        if not self.access.admits(given):
+            return HTMLResponse(NO_ENTRY, 401)
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(self.access.cookie, self.access.new_cookie(), path="/", httponly=True, samesite="strict")
+        return answer
+
+
+def _foreign(headers: Headers, host: str, front_door: bool) -> bool:
+    """Whether a page of somebody else sends this. What browsers say of it is believed, scripts say nothing."""
+    if any(origin.lower() != f"http://{host}" for origin in headers.getlist("origin")):
+        return True
+    # a link on another page may lead to the front door (the cookie is strict), and nothing else may come from there
+    return not front_door and headers.get("sec-fetch-site", "none") not in ("same-origin", "none")

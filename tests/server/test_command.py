@@ -1,0 +1,79 @@
+"""patchtrace serve: what it refuses before the work, and what it says."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from patchtrace.cli.serve import serve
+from patchtrace.errors import PatchtraceError
+from patchtrace.server import LocalServer
+
+
+@pytest.fixture
+def opened(monkeypatch) -> list[str]:
+    """Links that a browser was started with; nothing is served."""
+    links: list[str] = []
+
+    def run(server: LocalServer) -> None:
+        server._socket.close()
+
+    monkeypatch.setattr(LocalServer, "run", run)
+    monkeypatch.setattr("webbrowser.open", links.append)
+    return links
+
+
+@pytest.fixture
+def train(tmp_path) -> str:
+    path = tmp_path / "train.npy"
+    np.save(path, np.random.default_rng(0).integers(0, 256, (5, 32, 32, 3), dtype=np.uint8))
+    return str(path)
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(serve, ["--preset", "quick", *arguments])
+
+
+def test_the_link_is_printed_and_the_browser_gets_another(opened, train):
+    done = call("--train", train)
+    assert done.exit_code == 0
+    link = done.stdout.strip()
+    assert link.startswith("http://127.0.0.1:")
+    assert [one.partition("=")[0] for one in opened] == [link.partition("=")[0]]
+    assert opened != [link]  # other users can see what a browser is started with: that link works once
+
+
+def test_no_browser_is_opened_where_none_is_wanted(opened, train):
+    assert call("--train", train, "--no-open").exit_code == 0
+    assert opened == []
+
+
+def test_a_wider_address_is_warned_of(opened, train):
+    done = call("--train", train, "--no-open", "--host", "0.0.0.0")
+    assert "others can reach this address" in done.stderr
+    assert done.stdout.startswith("http://localhost:")
+
+
+def test_missing_packages_are_named_with_the_cure(monkeypatch, train):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    done = call("--train", train)
+    assert done.exit_code == 2
+    assert "pip install 'patchtrace[web]'" in done.stderr
+
+
+def test_wrong_usage_is_refused(train, tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text("")
+    assert call("--train", train, "--recipe", str(recipe)).exit_code == 2
+    assert call("--train", train, "--memory", "much").exit_code == 2
+    assert call("--train", train, "--seconds", "5").exit_code == 2  # the preset has one draw
+    assert call("--train", train, "--port", "70000").exit_code == 2
+
+
+def test_a_collection_that_is_no_pictures_is_refused(tmp_path):
+    path = tmp_path / "latents.npy"
+    np.save(path, np.zeros((4, 4, 32, 32), np.float32))
+    assert isinstance(call("--train", str(path), "--layout", "NCHW").exception, PatchtraceError)
