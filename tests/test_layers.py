@@ -24,7 +24,8 @@ LAYERS = [
     ["methods"],
     ["explain"],
     ["sheet", "demo"],
-    ["pictures", "viewer"],
+    ["pictures"],
+    ["viewer"],
     ["server"],
     ["cli"],
 ]

@@ -209,18 +209,18 @@ def png(images, index: int, path: Path) -> bytes:
 
 def test_the_method_finds_a_picture_of_the_collection(tmp_path):
     cards = postcards(12, size=16)
-    work = answerer(NDA(Recipe.preset("quick")).fit(cards), top=3)
+    work = answerer(NDA(Recipe.preset("quick")).fit(cards), {})
     with running(work) as server, client_of(server) as site:
         identity = submit(site, png(cards, 5, tmp_path / "q.png")).json()["id"]
         assert wait_for(site, identity, "done", "failed")["state"] == "done"
         images = site.get(f"/api/queries/{identity}/view").json()["images"]
-        assert [image["rank"] for image in images] == [1, 2, 3]
+        assert [image["rank"] for image in images] == list(range(1, 13))
         assert images[0]["id"] == "card-005"
 
 
 def test_a_running_method_can_be_cancelled(tmp_path):
     cards = postcards(300)
-    work = answerer(NDA(Recipe.preset("cifar-stable"), engine="blocked", confidence=0.999).fit(cards), top=10)
+    work = answerer(NDA(Recipe.preset("cifar-stable"), engine="blocked", confidence=0.999).fit(cards), {})
     with running(work) as server, client_of(server) as site:
         identity = submit(site, png(cards, 5, tmp_path / "q.png")).json()["id"]
         until = time.monotonic() + 60

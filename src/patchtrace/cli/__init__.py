@@ -21,6 +21,7 @@ from patchtrace.cli.explain import explain_command
 from patchtrace.cli.generate import generate
 from patchtrace.cli.recipe import recipe
 from patchtrace.cli.refine import refine
+from patchtrace.cli.serve import serve
 from patchtrace.errors import PatchtraceError
 
 FATAL, INTERRUPTED = 1, 130
@@ -85,7 +86,7 @@ def cli() -> None:
     """
 
 
-for command in (attribute, explain_command, refine, generate, recipe, demo, doctor):
+for command in (attribute, explain_command, serve, refine, generate, recipe, demo, doctor):
     cli.add_command(command)
 
 

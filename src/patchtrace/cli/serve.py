@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-from PIL import Image
 
 from patchtrace.cli.common import printable
 from patchtrace.cli.options import (
@@ -28,9 +26,11 @@ from patchtrace.images.decode import decode
 from patchtrace.methods import DEFAULT_SIZE, NDA
 from patchtrace.progress import Progress
 from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
+from patchtrace.viewer.data import Answer
+from patchtrace.viewer.make import make_answer
 
 if TYPE_CHECKING:
-    from patchtrace.server import Answer, Answerer
+    from patchtrace.server import Answerer
 
 #: What the page is made with.
 NEEDED = ("starlette", "uvicorn", "jinja2")
@@ -77,7 +77,7 @@ def serve(context: click.Context, /, **options: Any) -> int:
         raise PatchtraceError("the page compares pictures: the collection must be pictures too, not float arrays")
     method = _method(options, recipe, train).fit(train)
     server = LocalServer(
-        answerer(method, options["top"]),
+        answerer(method, {name: options[name] for name in ("engine", "device", "threads", "memory")}),
         host=options["host"],
         port=options["port"],
         facts=_facts(options, method, train),
@@ -114,8 +114,8 @@ def _facts(options: dict[str, Any], method: NDA, train: ImageSet) -> list[tuple[
     ]
 
 
-def answerer(method: NDA, top: int, max_pixels: int = 50_000_000) -> Answerer:
-    """The work on one query: the ranking, without evidence."""
+def answerer(method: NDA, engine: dict[str, Any], max_pixels: int = 50_000_000) -> Answerer:
+    """The work on one query: attribution, then a closer look at the images that it resembles most."""
     train = method.train_
     assert train is not None
     channels, height, width = train.shape
@@ -124,27 +124,9 @@ def answerer(method: NDA, top: int, max_pixels: int = 50_000_000) -> Answerer:
     )
 
     def answer(name: str, data: bytes, progress: Progress, remark: Callable[[str], None]) -> Answer:
-        from patchtrace.server import Answer
-
-        query = ImageSet(decode(data, rules)[None], (name,), decoding=rules)
+        query = ImageSet(decode(data, rules)[None], (name,), decoding=rules, files=(data,))
         result = method.attribute(query, progress=progress, remark=remark)
-        hits = result.top(top)[0]
-        pictures = {"query": _png(query.picture(0)), **{f"image {h.index}": _png(train.picture(h.index)) for h in hits}}
-        images = [
-            {
-                **{"rank": rank, "index": h.index, "id": h.id, "share": h.share, "error": h.error, "chance": h.chance},
-                **{"frame": f"image {h.index}", "pixels": f"image {h.index}"},
-            }
-            for rank, h in enumerate(hits, start=1)
-        ]
-        shown = {"id": name, "frame": "query", "pixels": "query", "height": height, "width": width}
-        view = {"patchtrace": "view", "version": 1, "method": "nda", "query": shown, "images": images}
-        return Answer(view, pictures, [])
+        remark("looking closer")
+        return make_answer(result, query, train, progress=progress, **engine)
 
     return answer
-
-
-def _png(picture: Image.Image) -> bytes:
-    stream = io.BytesIO()
-    picture.save(stream, "PNG")
-    return stream.getvalue()

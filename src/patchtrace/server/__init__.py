@@ -16,8 +16,9 @@ import uvicorn
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.server.app import create_app
-from patchtrace.server.jobs import Answer, Answerer, Jobs, Limits
+from patchtrace.server.jobs import Answerer, Jobs, Limits
 from patchtrace.server.security import Access
+from patchtrace.viewer.data import Answer
 
 __all__ = ["Access", "Answer", "Answerer", "Jobs", "Limits", "LocalServer", "create_app"]
 

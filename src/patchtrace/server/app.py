@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from patchtrace.images.decode import Unreadable
-from patchtrace.server.jobs import LONGEST_REASON, Full, Job, Jobs, clean_png, label
+from patchtrace.server.jobs import LONGEST_REASON, PNG, Full, Job, Jobs, clean_picture, label
 from patchtrace.server.openapi import describe
 from patchtrace.server.security import Access, Guard, error
 
@@ -129,7 +129,7 @@ class _Site:
             name = label(request.query_params.get("name", "")) or "picture"
             try:
                 async with self._looking:
-                    thumbnail = await run_in_threadpool(clean_png, data, self.jobs.limits.decoding())
+                    thumbnail = await run_in_threadpool(clean_picture, data, self.jobs.limits.decoding())
             except Unreadable as reason:
                 message = label(f"this picture cannot be read: {reason}", LONGEST_REASON)
                 raise Refused(422, "unreadable", message) from None
@@ -202,7 +202,7 @@ class _Site:
         data = self.jobs.picture(request.path_params["id"])
         if data is None:
             raise Refused(404, "not_found", "there is no such picture")
-        return Response(data, media_type="image/png")
+        return Response(data, media_type="image/png" if data.startswith(PNG) else "image/jpeg")
 
     def _job(self, request: Request) -> Job:
         job = self.jobs.get(request.path_params["id"])

@@ -19,27 +19,17 @@ from PIL import Image
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Decoding, Unreadable, decode
 from patchtrace.progress import Progress
+from patchtrace.viewer.data import Answer
 
 log = logging.getLogger("patchtrace.server")
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 #: Longest name or remark, and longest reason, that are kept, in characters.
 LONGEST, LONGEST_REASON = 120, 500
+#: How a PNG begins; all other pictures are JPEG.
+PNG = b"\x89PNG"
 #: Clients whose turn is remembered.
 MOST_CLIENTS = 1000
-
-
-class Answer(NamedTuple):
-    """What is known of a query when it is done.
-
-    view: the data of the viewer. A ``frame`` or ``pixels`` in it is a key of ``pictures``.
-    pictures: image files by key, such as PNG.
-    evidence: that of each of ``view["images"]``, in their order.
-    """
-
-    view: dict[str, Any]
-    pictures: Mapping[str, bytes]
-    evidence: Sequence[Mapping[str, Any]]
 
 
 #: The work: ``answer(name, data, progress, remark)``; what ``progress`` and ``remark`` raise must pass through it.
@@ -305,7 +295,7 @@ class Packed(NamedTuple):
 
 def pack(query: str, answer: Answer) -> Packed:
     """Give pictures and evidence their addresses."""
-    view, pictures, evidence = answer
+    view, pictures, evidence = answer.view, answer.pictures, answer.evidence
     names = {key: secrets.token_urlsafe(16) for key in pictures}
 
     def placed(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -323,7 +313,7 @@ def pack(query: str, answer: Answer) -> Packed:
     return Packed(
         _json(view),
         [_json(one) for one in evidence],
-        {names[key]: clean_png(data, Decoding()) for key, data in pictures.items()},
+        {names[key]: clean_picture(data, Decoding(), _kind(data)) for key, data in pictures.items()},
     )
 
 
@@ -331,12 +321,16 @@ def picture_url(identity: str) -> str:
     return f"/api/pictures/{identity}"
 
 
-def clean_png(data: bytes, rules: Decoding) -> bytes:
-    """The pixels of an image file, and nothing else of it, as PNG."""
+def clean_picture(data: bytes, rules: Decoding, kind: str = "PNG") -> bytes:
+    """The pixels of an image file, and nothing else of it."""
     pixels = decode(data, rules)
     stream = io.BytesIO()
-    Image.fromarray(pixels.transpose(1, 2, 0)).save(stream, "PNG")
+    Image.fromarray(pixels.transpose(1, 2, 0)).save(stream, kind, **({"quality": 88} if kind == "JPEG" else {}))
     return stream.getvalue()
+
+
+def _kind(data: bytes) -> str:
+    return "PNG" if data.startswith(PNG) else "JPEG"
 
 
 def label(text: str, longest: int = LONGEST) -> str:

@@ -120,6 +120,7 @@ def describe(limits: Limits) -> Schema:
     found = _answer("The data of the viewer.", "application/json", anything)
     parts = _answer("The evidence of one image.", "application/json", anything)
     picture = _answer("The picture.", "image/png", {"type": "string", "contentMediaType": "image/png"})
+    picture["content"]["image/jpeg"] = {"schema": {"type": "string", "contentMediaType": "image/jpeg"}}
     paths: Schema = {
         "/api/queries": {
             "get": _operation(
