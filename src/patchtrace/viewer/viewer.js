@@ -361,9 +361,10 @@ globalThis.Viewer = (() => {
         ([mode, label, key]) => [mode, toggle(label, key, false, () => this.set({ mode }))]);
       this.heatButton = toggle("Heat", "H", true, () => this.set({ heat: !this.heat }));
       this.slider = make("input", { type: "range", min: 0, max: 100, value: 50,
-        "aria-label": "How much of the image" });
+        "aria-label": "From one picture to the other" });
       this.slider.addEventListener("input", () => this.set({ mix: this.slider.value / 100 }));
-      this.mixing = make("label", { className: "pt-field" }, "Query", this.slider, "Image");
+      this.ends = [make("span"), make("span")];
+      this.mixing = make("label", { className: "pt-field" }, this.ends[0], this.slider, this.ends[1]);
       const swap = make("button", { type: "button", title: "Swap (X)" }, "Swap");
       swap.addEventListener("click", () => this.set({ swapped: !this.swapped }));
       const zooms = [["−", "Zoom out (-)", 1 / 1.5], ["+", "Zoom in (+)", 1.5]].map(([sign, title, factor]) => {
@@ -524,6 +525,7 @@ globalThis.Viewer = (() => {
       this.text.textContent = words + waiting;
       if (!maps || maps.image !== image) return;
       const order = this.swapped ? [1, 0] : [0, 1];
+      order.forEach((number, end) => { this.ends[end].textContent = number ? "Image" : "Query"; });
       const heat = this.heat && maps.heat;
       this.panes.forEach(({ canvas, caption }, pane) => {
         const which = order[pane], rect = canvas.getBoundingClientRect();
@@ -744,7 +746,8 @@ globalThis.Viewer = (() => {
       image.holder = make("span", { className: "pt-picture" }, parts.picture);
       image.holder.style.aspectRatio = `${this.model.width} / ${this.model.height}`;
       image.tile = make("button", { type: "button", className: "pt-tile", tabIndex: -1, title: image.id }, image.holder,
-        make("span", { className: "pt-caption", "aria-hidden": "true" }, parts.rank, parts.share, parts.error, parts.mark),
+        make("span", { className: "pt-caption", "aria-hidden": "true" }, parts.rank, parts.share, parts.error,
+          parts.mark),
         make("span", { className: "pt-measure" }, parts.fill, parts.whisker),
           make("span", { className: "pt-id", "aria-hidden": "true" }, shortName(image.id)));
       image.parts = parts;
@@ -841,15 +844,17 @@ globalThis.Viewer = (() => {
       });
       on(query, "pointermove", (event) => {
         const at = this.pixelAt(event);
-        if (from && (Math.abs(at.y - from.y) > 0 || Math.abs(at.x - from.x) > 0)) this.brush(from, at);
+        if (from && (Math.abs(at.y - from.y) > 0 || Math.abs(at.x - from.x) > 0)) this.brush(from, at, true);
         else if (!this.pinned) this.point(at);
       });
       on(query, "pointerup", (event) => {
         const at = this.pixelAt(event);
         if (from && at.y === from.y && at.x === from.x) this.pin(at);
+        else if (from) this.redraw("list");
+        this.drawing = false;
         from = null;
       });
-      on(query, "pointercancel", () => (from = null));
+      on(query, "pointercancel", () => { from = null; this.drawing = false; });
       on(query, "pointerleave", () => { if (!this.pinned && !query.matches(":focus-visible")) this.point(null); });
       on(query, "focus", () => { if (!this.cursor && query.matches(":focus-visible")) this.point(this.centre()); });
       on(query, "blur", () => { if (this.cursor) this.pinned = true; });
@@ -889,13 +894,14 @@ globalThis.Viewer = (() => {
       this.redraw("overlay");
     }
 
-    brush(from, to) {
-      this.region = { y0: Math.min(from.y, to.y), y1: Math.max(from.y, to.y), x0: Math.min(from.x, to.x),
-        x1: Math.max(from.x, to.x) };
-      this.cursor = null;
-      this.pinned = false;
+    /** A region; while it is being drawn the list follows a few times a second, for it costs more than a frame. */
+    brush(from, to, drawing = false) {
+      const [y0, y1] = [from.y, to.y].sort((a, b) => a - b), [x0, x1] = [from.x, to.x].sort((a, b) => a - b);
+      Object.assign(this, { region: { y0, y1, x0, x1 }, cursor: null, pinned: false, drawing });
       this.need(this.images);
-      this.redraw("list", "overlay");
+      this.redraw("overlay");
+      if (!drawing) this.redraw("list");
+      else this.following ||= setTimeout(() => { this.following = 0; this.redraw("list"); }, 100);
     }
 
     clear() {
@@ -1175,7 +1181,7 @@ globalThis.Viewer = (() => {
         make("ul", { className: "pt-owners" },
           ...few.map((place) => entry(colours.get(place),
           `${shortName(this.images[place].id)}, ${percent(counts.get(place) / area)} of pixels`, this.images[place])),
-          rest.length ? entry(LISTED, `${plural(rest.length, "more", "more")} shown, ${percent(further / area)}`) : null,
+          rest.length ? entry(LISTED, `${rest.length} more shown, ${percent(further / area)}`) : null,
           other ? entry(OTHER, `images not shown, ${percent(other / area)}`) : null));
     }
 
@@ -1229,7 +1235,7 @@ globalThis.Viewer = (() => {
 
     /** New order of the tiles; they glide to their places unless motion is unwelcome. */
     reorder(order) {
-      const first = !this.order, still = first || matchMedia("(prefers-reduced-motion: reduce)").matches;
+      const first = !this.order, still = first || this.drawing || matchMedia("(prefers-reduced-motion: reduce)").matches;
       const before = still ? [] : order.map((image) => image.item.getBoundingClientRect()),
         active = document.activeElement;
       this.order = order;
@@ -1345,7 +1351,7 @@ globalThis.Viewer = (() => {
         this.described = key;
         this.panelText.replaceChildren(make("p", { className: "pt-quiet" },
           this.region ? "Drag again for another region. Escape clears it."
-          : "Move over the picture to see which patches are most like it, or drag to select a region. ? shows the keys."));
+          : "Move over the picture to see which patches are most like it, or drag to select a region. Keys: press ?"));
         return;
       }
       const { s, step, patch, pair } = found, { image, whole, part } = pair, model = this.model;
@@ -1387,6 +1393,7 @@ globalThis.Viewer = (() => {
       this.gone.abort();
       this.watch.disconnect();
       clearTimeout(this.speaking);
+      clearTimeout(this.following);
       cancelAnimationFrame(this.waiting);
       this.root.remove();
     }
