@@ -15,7 +15,7 @@ globalThis.Viewer = (() => {
     return { data: new TYPES[array.dtype](bytes.buffer), scale: array.scale, shape: array.shape };
   }
 
-  /** Each patch's weight * grid, evenly over its visible pixels; grid null: 1 everywhere. A table of corners, then summed. */
+  /** Each patch's weight * grid, evenly over its visible pixels (grid null: 1 everywhere). Corners first, then sums. */
   function spread(grid, step, height, width) {
     const { rows, columns, pad, extent, weight } = step;
     const across = width + 1;
@@ -131,7 +131,7 @@ globalThis.Viewer = (() => {
       return all ? own / all : 0;
     }
 
-    /** The step whose patches are shown: the finest of those chosen, so that patches keep their size on the way over the picture. */
+    /** The step whose patches are shown: the finest chosen, so that patches keep their size all over the picture. */
     lead() {
       const order = (s) => this.steps[s].t * 1000 + this.steps[s].pool;
       return this.chosen.reduce((best, s) => (best < 0 || order(s) < order(best) ? s : best), -1);
@@ -148,7 +148,8 @@ globalThis.Viewer = (() => {
     /** The visible pixels of a patch. */
     box(step, r, c) {
       const y0 = Math.max(0, r - step.pad), x0 = Math.max(0, c - step.pad);
-      const y1 = Math.min(this.height, r - step.pad + step.extent), x1 = Math.min(this.width, c - step.pad + step.extent);
+      const y1 = Math.min(this.height, r - step.pad + step.extent);
+      const x1 = Math.min(this.width, c - step.pad + step.extent);
       return { y0, x0, y1, x1 };
     }
 
@@ -158,7 +159,7 @@ globalThis.Viewer = (() => {
       return this.noises.get(key);
     }
 
-    /** A patch as it was compared: {side, values of (3, side, side), NaN outside the picture}. Noise for the query only. */
+    /** A patch as compared: {side, values (3, side, side)}, NaN outside the picture. Only the query is noised. */
     compared(pixels, s, r, c, noised) {
       const step = this.steps[s], { pad, pool } = step, { signal } = this.view.levels[step.level];
       const side = Math.floor(step.extent / pool), area = this.height * this.width;
@@ -194,7 +195,8 @@ globalThis.Viewer = (() => {
   // ---- colours and words ----------------------------------------------------------------------------------------
 
   const VIRIDIS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
-  const SOURCES = [[0, 114, 178], [230, 159, 0], [0, 158, 115], [204, 121, 167], [213, 94, 0], [86, 180, 233], [240, 228, 66]];
+  const SOURCES = [[0, 114, 178], [230, 159, 0], [0, 158, 115], [204, 121, 167], [213, 94, 0], [86, 180, 233],
+    [240, 228, 66]];
   const LISTED = [126, 132, 140], OTHER = [190, 194, 199], ACCENT = "#ff9d1e";
 
   function viridis(value) {
@@ -297,7 +299,8 @@ globalThis.Viewer = (() => {
 
   /** The picture without its colours, to lie under a heat map. */
   function greyed(picture) {
-    const canvas = make("canvas", { width: picture.naturalWidth, height: picture.naturalHeight }), context = canvas.getContext("2d");
+    const canvas = make("canvas", { width: picture.naturalWidth, height: picture.naturalHeight }),
+      context = canvas.getContext("2d");
     context.drawImage(picture, 0, 0);
     context.globalCompositeOperation = "saturation";
     context.fillStyle = "#888";
@@ -313,7 +316,8 @@ globalThis.Viewer = (() => {
   function legend(label, low, high) {
     const canvas = make("canvas", { className: "pt-ramp", width: 64, height: 1, role: "presentation" });
     paint(canvas, 1, 64, (i) => [...viridis(i / 63), 255]);
-    return make("div", { className: "pt-legend" }, make("span", {}, label), make("span", { className: "pt-num" }, low), canvas,
+    return make("div", { className: "pt-legend" }, make("span", {}, label), make("span", { className: "pt-num" }, low),
+      canvas,
       make("span", { className: "pt-num" }, high));
   }
 
@@ -335,7 +339,8 @@ globalThis.Viewer = (() => {
   /** Where a box of pixels lies within a rectangle on the screen. */
   function within(rect, box, height, width) {
     const sx = rect.width / width, sy = rect.height / height;
-    return { x: rect.left + box.x0 * sx, y: rect.top + box.y0 * sy, w: (box.x1 - box.x0) * sx, h: (box.y1 - box.y0) * sy };
+    return { x: rect.left + box.x0 * sx, y: rect.top + box.y0 * sy, w: (box.x1 - box.x0) * sx,
+      h: (box.y1 - box.y0) * sy };
   }
 
   // ---- the pair view --------------------------------------------------------------------------------------------
@@ -355,9 +360,11 @@ globalThis.Viewer = (() => {
       this.modes = [["side", "Side by side", "1"], ["overlay", "Overlay", "2"], ["difference", "Difference", "3"]].map(
         ([mode, label, key]) => [mode, toggle(label, key, false, () => this.set({ mode }))]);
       this.heatButton = toggle("Heat", "H", true, () => this.set({ heat: !this.heat }));
-      this.slider = make("input", { type: "range", min: 0, max: 100, value: 50, "aria-label": "How much of the image" });
+      this.slider = make("input", { type: "range", min: 0, max: 100, value: 50,
+        "aria-label": "From one picture to the other" });
       this.slider.addEventListener("input", () => this.set({ mix: this.slider.value / 100 }));
-      this.mixing = make("label", { className: "pt-field" }, "Query", this.slider, "Image");
+      this.ends = [make("span"), make("span")];
+      this.mixing = make("label", { className: "pt-field" }, this.ends[0], this.slider, this.ends[1]);
       const swap = make("button", { type: "button", title: "Swap (X)" }, "Swap");
       swap.addEventListener("click", () => this.set({ swapped: !this.swapped }));
       const zooms = [["−", "Zoom out (-)", 1 / 1.5], ["+", "Zoom in (+)", 1.5]].map(([sign, title, factor]) => {
@@ -375,8 +382,10 @@ globalThis.Viewer = (() => {
       this.scale = make("div");
       this.panes.forEach(({ canvas }) => { canvas.style.aspectRatio = `${this.model.width} / ${this.model.height}`; });
       const bar = make("div", { className: "pt-bar" },
-        make("div", { className: "pt-group", role: "group", "aria-label": "How to compare" }, ...this.modes.map(([, b]) => b)),
-        this.heatButton, swap, make("div", { className: "pt-group", role: "group", "aria-label": "Zoom" }, ...zooms), this.mixing);
+        make("div", { className: "pt-group", role: "group", "aria-label": "How to compare" },
+          ...this.modes.map(([, b]) => b)),
+        this.heatButton, swap, make("div", { className: "pt-group", role: "group", "aria-label": "Zoom" }, ...zooms),
+          this.mixing);
       this.dialog = make("dialog", { className: "pt-dialog pt-pair" },
         make("div", { className: "pt-top" }, this.title, close), bar,
         make("div", { className: "pt-panes" }, ...this.panes.map((pane) => pane.figure)), this.scale, this.text);
@@ -510,11 +519,13 @@ globalThis.Viewer = (() => {
       this.mixing.hidden = mode !== "overlay";
       this.dialog.dataset.mode = mode;
       this.panes[1].figure.hidden = mode !== "side";
-      const shares = `${shortName(image.id)} accounts for ${percent(viewer.model.share(image, null))} of ${viewer.selectionName()}.`;
+      const share = percent(viewer.model.share(image, viewer.region));
+      const words = `${shortName(image.id)} accounts for ${share} of ${viewer.selectionName()}.`;
       const waiting = image.failed ? " Its maps could not be loaded." : image.maps ? "" : " Loading its maps …";
-      this.text.textContent = shares + waiting;
+      this.text.textContent = words + waiting;
       if (!maps || maps.image !== image) return;
       const order = this.swapped ? [1, 0] : [0, 1];
+      order.forEach((number, end) => { this.ends[end].textContent = number ? "Image" : "Query"; });
       const heat = this.heat && maps.heat;
       this.panes.forEach(({ canvas, caption }, pane) => {
         const which = order[pane], rect = canvas.getBoundingClientRect();
@@ -528,22 +539,26 @@ globalThis.Viewer = (() => {
         };
         if (mode === "side") {
           layer(which, 1);
-          caption.textContent = which ? `${image.id}: where it does the explaining` : `${query.id}: what this image accounts for`;
+          caption.textContent = which ? `${image.id}: where it does the explaining`
+            : `${query.id}: what this image accounts for`;
           canvas.setAttribute("aria-label", caption.textContent);
         } else if (mode === "overlay") {
           layer(order[0], 1);
           layer(order[1], this.mix);
-          caption.textContent = `${shortName(both[order[1]].id)}, ${Math.round(this.mix * 100)} %, over ${shortName(both[order[0]].id)}`;
+          const [below, above] = order.map((number) => shortName(both[number].id));
+          caption.textContent = `${above}, ${Math.round(this.mix * 100)} %, over ${below}`;
         } else {
           this.place(context, rect, maps.difference.canvas);
-          caption.textContent = `Difference of the pixels as compared: ${percent(maps.difference.mean)} of full range on average`;
+          const mean = percent(maps.difference.mean);
+          caption.textContent = `Difference of the pixels as compared: ${mean} of full range on average`;
         }
         canvas.setAttribute("aria-label", caption.textContent);
         this.mark(context, rect, mode === "side" ? which : 0);
       });
       const top = heat ? percent(maps.heat[0].most) : "";
       this.scale.replaceChildren(mode === "difference" ? legend("Difference", "none", "full range")
-        : heat ? legend(`Heat: query up to ${top} of a pixel, image relative to its own strongest pixel`, "none", "most") : "");
+        : heat ? legend(`Heat: query up to ${top} of a pixel, image relative to its own strongest pixel`, "none",
+          "most") : "");
     }
 
     frame(canvas, rect) {
@@ -568,7 +583,8 @@ globalThis.Viewer = (() => {
       if (!step) return;
       const { r, c, k } = model.patchAt(step, Math.floor(spot[1] * model.height), Math.floor(spot[0] * model.width));
       const partner = image.partners[s].place[k];
-      const box = which ? model.box(step, Math.floor(partner / step.columns), partner % step.columns) : model.box(step, r, c);
+      const box = which ? model.box(step, Math.floor(partner / step.columns), partner % step.columns)
+        : model.box(step, r, c);
       const full = { left: width / 2 - this.cx * width * this.zoom, top: height / 2 - this.cy * height * this.zoom,
         width: width * this.zoom, height: height * this.zoom };
       outline(context, within(full, box, model.height, model.width), which ? ACCENT : "#fff", 2);
@@ -582,11 +598,13 @@ globalThis.Viewer = (() => {
 
   class Interface {
     constructor(element, view, { facts = true } = {}) {
-      Object.assign(this, { element, number: ++mounted, model: new Model(view), timings: [], gone: new AbortController() });
+      Object.assign(this, { element, number: ++mounted, model: new Model(view), timings: [],
+        gone: new AbortController() });
       this.view = { ...view, query: { ...view.query } };  // the view stays as it was given
       this.images = view.images.map((image) => ({ ...image }));
       Object.assign(this, { level: 0, scale: "all", cursor: null, pinned: false, region: null, focus: null });
-      Object.assign(this, { heat: true, mosaic: false, asCompared: false, queue: [], loading: 0, dirty: new Set(), rects: null });
+      Object.assign(this, { heat: true, mosaic: false, asCompared: false, queue: [], loading: 0, dirty: new Set(),
+        rects: null });
       this.pictures = new Map();
       this.build(facts);
       this.listen();
@@ -604,18 +622,21 @@ globalThis.Viewer = (() => {
 
     build(facts) {
       const { view } = this, { query, summary } = view;
-      this.frame = make("img", { className: "pt-frame", src: query.frame, alt: `The query ${query.id}`, draggable: false });
+      this.frame = make("img", { className: "pt-frame", src: query.frame, alt: `The query ${query.id}`,
+        draggable: false });
       this.map = make("canvas", { className: "pt-map", role: "presentation" });
       this.mapNote = make("p", { className: "pt-quiet" });
       this.legend = make("div", { className: "pt-legends" });
       this.query = make("div", { className: "pt-query", tabIndex: 0, role: "application" }, this.frame, this.map);
-      this.query.setAttribute("aria-label", `The query ${query.id}, ${query.width} by ${query.height} pixels. Arrow keys move over its patches.`);
+      this.query.setAttribute("aria-label",
+        `The query ${query.id}, ${query.width} by ${query.height} pixels. Arrow keys move over its patches.`);
       this.query.style.aspectRatio = `${query.width} / ${query.height}`;
       this.live = make("p", { className: "pt-hidden", role: "status", "aria-live": "polite" });
       this.panel = this.buildPanel();
       this.heading = make("h2", { id: this.name("ranking") }, "Resembles most");
       this.subtitle = make("p", { className: "pt-quiet pt-subtitle" });
-      this.clearButton = make("button", { type: "button", className: "pt-small", title: "Clear (Escape)", hidden: true }, "Clear region");
+      this.clearButton = make("button", { type: "button", className: "pt-small", title: "Clear (Escape)",
+        hidden: true }, "Clear region");
       this.clearButton.addEventListener("click", () => this.clear());
       this.list = make("ul", { className: "pt-list" });
       this.list.setAttribute("aria-labelledby", this.heading.id);
@@ -624,61 +645,82 @@ globalThis.Viewer = (() => {
       this.overlay = make("canvas", { className: "pt-overlay", role: "presentation" });
       this.pair = new Pair(this);
       this.help = this.buildHelp();
-      const lead = make("div", { className: summary.stands_out ? "pt-lead" : "pt-lead pt-nothing" }, ...this.headline());
+      const lead = make("div", { className: summary.stands_out ? "pt-lead" : "pt-lead pt-nothing" },
+        ...this.headline());
       const stage = make("div", { className: "pt-stage" },
-        make("section", { className: "pt-left", "aria-label": "The query" }, this.query, this.legend, this.mapNote, this.panel),
+        make("section", { className: "pt-left", "aria-label": "The query" }, this.query, this.legend, this.mapNote,
+          this.panel),
         make("section", { className: "pt-right", "aria-label": "The images it resembles most" },
           make("div", { className: "pt-heading" }, this.heading, this.clearButton), this.subtitle, this.list));
-      const foot = make("div", { className: "pt-foot" }, this.buildCoverage(), this.buildMeaning(), this.buildOpponents());
-      this.root = make("div", { className: "patchtrace pt-viewer" }, facts ? this.buildFacts() : null, lead, this.buildBar(), stage, foot,
+      const foot = make("div", { className: "pt-foot" }, this.buildCoverage(), this.buildMeaning(),
+        this.buildOpponents());
+      this.root = make("div", { className: "patchtrace pt-viewer" }, facts ? this.buildFacts() : null, lead,
+        this.buildBar(), stage, foot,
         this.live, this.overlay, this.pair.dialog, this.help);
       this.element.replaceChildren(this.root);
     }
 
     buildFacts() {
-      const { facts, query } = this.view, brief = facts.filter(([, value]) => value.length <= BRIEF), rest = facts.filter(([, value]) => value.length > BRIEF);
-      const list = (rows) => make("dl", { className: "pt-facts" }, ...rows.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
-      return make("header", { className: "pt-header" }, make("h1", {}, `What ${shortName(query.id)} resembles`), list(brief),
+      const { facts, query } = this.view, brief = facts.filter(([, value]) => value.length <= BRIEF),
+        rest = facts.filter(([, value]) => value.length > BRIEF);
+      const list = (rows) => make("dl", { className: "pt-facts" },
+        ...rows.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+      return make("header", { className: "pt-header" }, make("h1", {}, `What ${shortName(query.id)} resembles`),
+        list(brief),
         rest.length ? make("details", { className: "pt-more" }, make("summary", {}, "More facts"), list(rest)) : null);
     }
 
     headline() {
-      const { summary } = this.view, first = this.images[0], copies = this.images.flatMap((image) => image.copies || []);
-      const shown = total([...this.images, ...copies].map((image) => image.share));
-      const spreadOver = Math.round(summary.effective_sources).toLocaleString("en");
+      const { summary } = this.view, first = this.images[0];
       if (!first) return [make("p", {}, "There are no images to show.")];
+      const copies = this.images.flatMap((image) => image.copies || []);
+      const together = percent(total([...this.images, ...copies].map((image) => image.share)));
+      const spreadOver = Math.round(summary.effective_sources).toLocaleString("en");
       if (!summary.stands_out) {
-        return [make("h2", {}, "Nothing stands out"), make("p", {}, `The shares are spread as widely as over ${spreadOver} equal images, of ` +
-          `${summary.images.toLocaleString("en")}. The first accounts for ${percent(first.share)}; an even spread would give each ` +
-          `${percent(1 / summary.images)}. Read the ranking below as a weak hint at most.`)];
+        const words = `The shares are spread as widely as over ${spreadOver} equal images, of ` +
+          `${summary.images.toLocaleString("en")}. The first accounts for ${percent(first.share)}; an even spread ` +
+          `would give each ${percent(1 / summary.images)}. Read the ranking below as a weak hint at most.`;
+        return [make("h2", {}, "Nothing stands out"), make("p", {}, words)];
       }
-      return [make("p", {}, make("strong", {}, shortName(first.id)), ` accounts for ${percent(first.share)} of the picture, ` +
-        `${this.images.length > 1 ? `the ${this.images.length} images shown${copies.length ? " and their near-duplicates" : ""} together for ${percent(shown)}, ` : ""}of ` +
-        `${plural(summary.images, "image", "images")} compared. The shares are spread as widely as over ${spreadOver} equal images. `,
-      summary.settled ? make("span", { className: "pt-quiet" }, `${summary.settled}.`) : "")];
+      const others = copies.length ? " and their near-duplicates" : "";
+      const count = this.images.length;
+      const shown = count > 1 ? `the ${count} images shown${others} together for ${together}, ` : "";
+      const words = ` accounts for ${percent(first.share)} of the picture, ${shown}of ` +
+        `${plural(summary.images, "image", "images")} compared. The shares are spread as widely as over ` +
+        `${spreadOver} equal images. `;
+      const settled = summary.settled ? make("span", { className: "pt-quiet" }, `${summary.settled}.`) : "";
+      return [make("p", {}, make("strong", {}, shortName(first.id)), words, settled)];
     }
 
     buildBar() {
       const { levels, steps } = this.model, count = levels.length;
-      this.slider = make("input", { type: "range", min: 0, max: count, step: 1, value: 0, disabled: !count, id: this.name("level") });
+      this.slider = make("input", { type: "range", min: 0, max: count, step: 1, value: 0, disabled: !count,
+        id: this.name("level") });
       this.slider.addEventListener("input", () => this.choose(Number(this.slider.value), this.scale));
       this.sliderText = make("output", { className: "pt-output", htmlFor: this.slider.id });
       this.select = make("select", { disabled: new Set(steps.map((step) => step.pool === 1)).size < 2 },
-        ...[["all", "all scales"], ["full", "full"], ["pooled", "pooled"]].map(([value, text]) => make("option", { value }, text)));
+        ...[["all", "all scales"], ["full", "full"], ["pooled", "pooled"]]
+          .map(([value, text]) => make("option", { value }, text)));
       this.select.addEventListener("change", () => this.choose(this.level, this.select.value));
       this.heatButton = toggle("Heat", "H", true, () => this.flip("heat"));
       this.mosaicButton = toggle("Mosaic", "M", false, () => this.flip("mosaic"));
       this.pixelButton = toggle("As compared", "P", false, () => this.flip("asCompared"));
-      const theme = make("button", { type: "button", title: "Dark or light (D)", className: "pt-plain" }, "Dark or light");
+      this.mosaicButton.disabled = !this.view.mosaic;
+      const theme = make("button", { type: "button", title: "Dark or light (D)", className: "pt-plain" },
+        "Dark or light");
       theme.addEventListener("click", () => this.theme());
-      const help = make("button", { type: "button", title: "Keys (?)", className: "pt-plain", "aria-label": "Keys" }, "?");
+      const help = make("button", { type: "button", title: "Keys (?)", className: "pt-plain", "aria-label": "Keys" },
+        "?");
       help.addEventListener("click", () => this.help.showModal());
       const range = make("span", { className: "pt-range" }, this.slider,
-        make("span", { className: "pt-ends", "aria-hidden": "true" }, make("span", {}, "all"), make("span", {}, count > 1 ? "fine detail … composition" : "")));
+        make("span", { className: "pt-ends", "aria-hidden": "true" }, make("span", {}, "all"),
+          make("span", {}, count > 1 ? "fine detail … composition" : "")));
       return make("div", { className: "pt-bar", role: "group", "aria-label": "Settings" },
-        make("div", { className: "pt-level" }, make("label", { htmlFor: this.slider.id }, "Noise level"), this.sliderText, range),
+        make("div", { className: "pt-level" }, make("label", { htmlFor: this.slider.id }, "Noise level"),
+          this.sliderText, range),
         make("label", { className: "pt-field" }, "Scale", this.select),
-        make("div", { className: "pt-group", role: "group", "aria-label": "Show" }, this.heatButton, this.mosaicButton, this.pixelButton),
+        make("div", { className: "pt-group", role: "group", "aria-label": "Show" }, this.heatButton, this.mosaicButton,
+          this.pixelButton),
         make("span", { className: "pt-push" }, theme, help));
     }
 
@@ -688,7 +730,8 @@ globalThis.Viewer = (() => {
         return { canvas, caption: make("figcaption", {}, label) };
       });
       this.panelText = make("div", { className: "pt-panel-text" });
-      this.insetRow = make("div", { className: "pt-insets", hidden: true }, ...this.insets.map(({ canvas, caption }) => make("figure", {}, canvas, caption)));
+      this.insetRow = make("div", { className: "pt-insets", hidden: true },
+        ...this.insets.map(({ canvas, caption }) => make("figure", {}, canvas, caption)));
       return make("div", { className: "pt-panel" }, this.insetRow, this.panelText);
     }
 
@@ -696,26 +739,33 @@ globalThis.Viewer = (() => {
       const parts = {
         picture: make("img", { src: image.frame, alt: `Image ${image.id}`, draggable: false, decoding: "async" }),
         share: make("strong", { className: "pt-num" }), error: make("span", { className: "pt-error pt-num" }),
-        mark: make("span", { className: "pt-mark" }), fill: make("span", { className: "pt-fill" }), whisker: make("span", { className: "pt-whisker" }),
+        mark: make("span", { className: "pt-mark" }), fill: make("span", { className: "pt-fill" }),
+          whisker: make("span", { className: "pt-whisker" }),
         rank: make("span", { className: "pt-rank pt-num" }),
       };
       image.holder = make("span", { className: "pt-picture" }, parts.picture);
       image.holder.style.aspectRatio = `${this.model.width} / ${this.model.height}`;
       image.tile = make("button", { type: "button", className: "pt-tile", tabIndex: -1, title: image.id }, image.holder,
-        make("span", { className: "pt-caption" }, parts.rank, parts.share, parts.error, parts.mark),
-        make("span", { className: "pt-measure" }, parts.fill, parts.whisker), make("span", { className: "pt-id" }, shortName(image.id)));
+        make("span", { className: "pt-caption", "aria-hidden": "true" }, parts.rank, parts.share, parts.error,
+          parts.mark),
+        make("span", { className: "pt-measure" }, parts.fill, parts.whisker),
+          make("span", { className: "pt-id", "aria-hidden": "true" }, shortName(image.id)));
       image.parts = parts;
       const enter = () => this.attend(image), leave = () => this.attend(null);
       image.tile.addEventListener("pointerenter", enter);
       image.tile.addEventListener("pointerleave", leave);
-      image.tile.addEventListener("focus", enter);
+      image.tile.addEventListener("focus", () => {
+        this.rove(image);
+        enter();
+      });
       image.tile.addEventListener("blur", leave);
       image.tile.addEventListener("click", () => this.pair.open(image));
       parts.picture.addEventListener("load", () => this.relayout());
       image.item = make("li", { className: "pt-item" }, image.tile);
       if (image.copies && image.copies.length) {
         const rows = make("ul", { className: "pt-copies", hidden: true }, ...image.copies.map((copy) =>
-          make("li", {}, make("span", { title: copy.id }, shortName(copy.id)), " ", make("span", { className: "pt-num" }, percent(copy.share)))));
+          make("li", {}, make("span", { title: copy.id }, shortName(copy.id)), " ",
+            make("span", { className: "pt-num" }, percent(copy.share)))));
         const text = `+${image.copies.length} near-duplicate${image.copies.length > 1 ? "s" : ""}`;
         const fold = make("button", { type: "button", className: "pt-fold", "aria-expanded": "false" }, text);
         fold.addEventListener("click", () => {
@@ -731,7 +781,8 @@ globalThis.Viewer = (() => {
     buildHelp() {
       const close = make("button", { type: "button", className: "pt-close" }, "Close");
       const dialog = make("dialog", { className: "pt-dialog pt-help", "aria-label": "Keys" },
-        make("div", { className: "pt-top" }, make("h2", {}, "Keys"), close), keyTable(KEYS), make("h3", {}, "With an image open"), keyTable(PAIR_KEYS));
+        make("div", { className: "pt-top" }, make("h2", {}, "Keys"), close), keyTable(KEYS),
+          make("h3", {}, "With an image open"), keyTable(PAIR_KEYS));
       close.addEventListener("click", () => dialog.close());
       dialog.addEventListener("keydown", (event) => event.stopPropagation());
       return dialog;
@@ -741,39 +792,50 @@ globalThis.Viewer = (() => {
       const points = this.view.summary.coverage || [];
       if (points.length < 2) return null;
       const [w, h, left, bottom] = [300, 136, 44, 24], most = Math.log(points[points.length - 1][0]) || 1;
-      const x = (n) => left + (Math.log(n) / most) * (w - left - 14), y = (share) => 10 + (1 - share) * (h - bottom - 10);
+      const x = (n) => left + (Math.log(n) / most) * (w - left - 14), y = (v) => 10 + (1 - v) * (h - bottom - 10);
       const text = (px, py, anchor, words) => makeSvg("text", { x: px, y: py, "text-anchor": anchor }, words);
-      const words = points.map(([n, share]) => `the first ${n.toLocaleString("en")} account for ${percent(share)}`).join("; ");
-      const ticks = points.filter(([n], i) => i === 0 || i === points.length - 1 || (n === 10 && x(n) - left > 40 && w - x(n) > 60));
-      const svg = makeSvg("svg", { viewBox: `0 0 ${w} ${h}`, class: "pt-plot", role: "img", "aria-label": `Coverage: ${words}` },
-        ...[0, 0.5, 1].flatMap((v) => [makeSvg("line", { x1: left, x2: w - 14, y1: y(v), y2: y(v), class: "pt-grid" }), text(left - 6, y(v) + 3.5, "end", `${v * 100}\u00a0%`)]),
-        ...ticks.map(([n], i) => text(x(n), h - 7, i === 0 ? "start" : n === ticks[ticks.length - 1][0] ? "end" : "middle", n.toLocaleString("en"))),
+      const words = points.map(([n, share]) =>
+        `the first ${n.toLocaleString("en")} account for ${percent(share)}`).join("; ");
+      const ticks = points.filter(([n], i) => i === 0 || i === points.length - 1 ||
+        (n === 10 && x(n) - left > 40 && w - x(n) > 60));
+      const svg = makeSvg("svg", { viewBox: `0 0 ${w} ${h}`, class: "pt-plot", role: "img",
+        "aria-label": `Coverage: ${words}` },
+        ...[0, 0.5, 1].flatMap((v) => [makeSvg("line", { x1: left, x2: w - 14, y1: y(v), y2: y(v), class: "pt-grid" }),
+          text(left - 6, y(v) + 3.5, "end", `${v * 100}\u00a0%`)]),
+        ...ticks.map(([n], i) => text(x(n), h - 7, i === 0 ? "start" : i === ticks.length - 1 ? "end" : "middle",
+          n.toLocaleString("en"))),
         makeSvg("polyline", { points: points.map(([n, share]) => `${x(n)},${y(share)}`).join(" "), class: "pt-curve" }),
         ...points.map(([n, share]) => makeSvg("circle", { cx: x(n), cy: y(share), r: 2.8, class: "pt-dot" },
           makeSvg("title", {}, `the first ${n}: ${percent(share)}`))));
-      return make("section", {}, make("h3", {}, "How much the first images cover"), svg, make("p", { className: "pt-quiet" }, "Share of the first n images together; n grows to the right, by factors."));
+      return make("section", {}, make("h3", {}, "How much the first images cover"), svg,
+        make("p", { className: "pt-quiet" },
+        "Share of the first n images together; n grows to the right, by factors."));
     }
 
     buildMeaning() {
       return make("section", {}, make("h3", {}, "What a share means"),
-        make("p", {}, "The picture and the images are compared patch by patch, under noise. A share of 5 % says: of the weight of all patches of " +
-          "the picture, 5 % falls on patches of this image, in competition with all others in the collection."),
-        make("p", {}, "It says how much the picture resembles the image. It does not say that a model was trained on it, or why they are alike; and " +
-          "where nothing is alike, the shares still have to go somewhere."));
+        make("p", {}, "The picture and the images are compared patch by patch, under noise. A share of 5 % says: of " +
+          "the weight of all patches of the picture, 5 % falls on patches of this image, in competition with all " +
+          "others in the collection."),
+        make("p", {}, "It says how much the picture resembles the image. It does not say that a model was trained on " +
+          "it, or why they are alike; and where nothing is alike, the shares still have to go somewhere."));
     }
 
     buildOpponents() {
       const { opponents } = this.view;
       if (!opponents || !opponents.length) return null;
-      return make("section", {}, make("h3", {}, "For contrast: the smallest shares"), make("ul", { className: "pt-opponents" }, ...opponents.map((image) =>
-        make("li", {}, make("img", { src: image.frame, alt: `Image ${image.id}`, decoding: "async" }), make("span", { className: "pt-num" }, percent(image.share)),
+      return make("section", {}, make("h3", {}, "For contrast: the smallest shares"),
+        make("ul", { className: "pt-opponents" }, ...opponents.map((image) =>
+        make("li", {}, make("img", { src: image.frame, alt: `Image ${image.id}`, decoding: "async" }),
+          make("span", { className: "pt-num" }, percent(image.share)),
           make("span", { className: "pt-id", title: image.id }, shortName(image.id))))));
     }
 
     // -- what is asked for
 
     listen() {
-      const { signal } = this.gone, { query } = this, on = (target, name, act, options = {}) => target.addEventListener(name, act, { signal, ...options });
+      const { signal } = this.gone, { query } = this, on = (target, name, act, options = {}) =>
+        target.addEventListener(name, act, { signal, ...options });
       let from = null;
       on(query, "pointerdown", (event) => {
         if (event.button) return;
@@ -782,23 +844,26 @@ globalThis.Viewer = (() => {
       });
       on(query, "pointermove", (event) => {
         const at = this.pixelAt(event);
-        if (from && (Math.abs(at.y - from.y) > 0 || Math.abs(at.x - from.x) > 0)) this.brush(from, at);
+        if (from && (Math.abs(at.y - from.y) > 0 || Math.abs(at.x - from.x) > 0)) this.brush(from, at, true);
         else if (!this.pinned) this.point(at);
       });
       on(query, "pointerup", (event) => {
         const at = this.pixelAt(event);
         if (from && at.y === from.y && at.x === from.x) this.pin(at);
+        else if (from) this.redraw("list");
+        this.drawing = false;
         from = null;
       });
-      on(query, "pointercancel", () => (from = null));
-      on(query, "pointerleave", () => { if (!this.pinned && document.activeElement !== query) this.point(null); });
+      on(query, "pointercancel", () => { from = null; this.drawing = false; });
+      on(query, "pointerleave", () => { if (!this.pinned && !query.matches(":focus-visible")) this.point(null); });
       on(query, "focus", () => { if (!this.cursor && query.matches(":focus-visible")) this.point(this.centre()); });
       on(query, "blur", () => { if (this.cursor) this.pinned = true; });
       on(query, "keydown", (event) => this.queryKey(event));
       on(this.list, "keydown", (event) => this.listKey(event));
       on(document, "keydown", (event) => this.key(event));
       on(window, "resize", () => this.relayout());
-      on(window, "scroll", () => { if (this.cursor || this.region) this.relayout(); }, { passive: true, capture: true });
+      on(window, "scroll", () => { if (this.cursor || this.region) this.relayout(); },
+        { passive: true, capture: true });
       on(this.frame, "load", () => this.relayout());
       this.watch = new ResizeObserver(() => this.relayout());
       this.watch.observe(this.root);
@@ -811,7 +876,8 @@ globalThis.Viewer = (() => {
     pixelAt(event) {
       const rect = this.query.getBoundingClientRect(), { height, width } = this.model;
       const place = (share, size) => Math.min(size - 1, Math.max(0, Math.floor(share * size)));
-      return { y: place((event.clientY - rect.top) / rect.height, height), x: place((event.clientX - rect.left) / rect.width, width) };
+      return { y: place((event.clientY - rect.top) / rect.height, height),
+        x: place((event.clientX - rect.left) / rect.width, width) };
     }
 
     point(at) {
@@ -828,12 +894,14 @@ globalThis.Viewer = (() => {
       this.redraw("overlay");
     }
 
-    brush(from, to) {
-      this.region = { y0: Math.min(from.y, to.y), y1: Math.max(from.y, to.y), x0: Math.min(from.x, to.x), x1: Math.max(from.x, to.x) };
-      this.cursor = null;
-      this.pinned = false;
+    /** A region; while it is being drawn the list follows a few times a second, for it costs more than a frame. */
+    brush(from, to, drawing = false) {
+      const [y0, y1] = [from.y, to.y].sort((a, b) => a - b), [x0, x1] = [from.x, to.x].sort((a, b) => a - b);
+      Object.assign(this, { region: { y0, y1, x0, x1 }, cursor: null, pinned: false, drawing });
       this.need(this.images);
-      this.redraw("list", "overlay");
+      this.redraw("overlay");
+      if (!drawing) this.redraw("list");
+      else this.following ||= setTimeout(() => { this.following = 0; this.redraw("list"); }, 100);
     }
 
     clear() {
@@ -853,19 +921,21 @@ globalThis.Viewer = (() => {
 
     flip(name) {
       if (name === "heat" && this.mosaic) Object.assign(this, { heat: true, mosaic: false });  // they take turns
-      else this[name] = !this[name];
+      else if (name !== "mosaic" || this.view.mosaic) this[name] = !this[name];
       this.redraw("map", "list");
     }
 
     attend(image) {
       if (this.focus === image) return;
       this.focus = image;
+      if (image && image.failed) Object.assign(image, { failed: false, asked: false });  // once more
       if (image) this.need([image]);
       this.redraw("map", "overlay");
     }
 
     theme() {
-      const root = document.documentElement, dark = getComputedStyle(root).getPropertyValue("--pt-theme").trim() === "dark";
+      const root = document.documentElement,
+        dark = getComputedStyle(root).getPropertyValue("--pt-theme").trim() === "dark";
       root.dataset.theme = dark ? "light" : "dark";
       this.redraw("map", "overlay");
     }
@@ -875,13 +945,14 @@ globalThis.Viewer = (() => {
       return order[(order.indexOf(image) + by + order.length) % order.length];
     }
 
+    /** Back in the list, one stands where one has come to with "next". */
     closedPair(image) {
-      if (image) this.reach(image);
+      if (this.list.contains(document.activeElement)) image.tile.focus();
     }
 
-    reach(image) {
+    /** Of the tiles one is in the tab order: the one that had the focus last. */
+    rove(image) {
       for (const other of this.images) other.tile.tabIndex = other === image ? 0 : -1;
-      image.tile.focus();
     }
 
     queryKey(event) {
@@ -891,7 +962,8 @@ globalThis.Viewer = (() => {
         if (best) this.pair.open(best);
       } else if (by && !event.ctrlKey && !event.altKey && !event.metaKey) {
         const { height, width } = this.model, start = (event.shiftKey && this.edge) || this.cursor || this.centre();
-        const at = { y: Math.min(height - 1, Math.max(0, start.y + by[0])), x: Math.min(width - 1, Math.max(0, start.x + by[1])) };
+        const at = { y: Math.min(height - 1, Math.max(0, start.y + by[0])),
+          x: Math.min(width - 1, Math.max(0, start.x + by[1])) };
         if (event.shiftKey) {
           this.anchor ||= this.cursor || this.centre();
           this.edge = at;
@@ -916,15 +988,17 @@ globalThis.Viewer = (() => {
         const candidates = bottoms.map((_, i) => i).filter((i) => Math.abs(bottoms[i] - row) <= 8);
         return candidates.length ? candidates.reduce((a, b) => (away(b) < away(a) ? b : a)) : place;
       };
-      const moves = { ArrowRight: () => Math.min(last, place + 1), ArrowLeft: () => Math.max(0, place - 1), Home: () => 0, End: () => last,
+      const moves = { ArrowRight: () => Math.min(last, place + 1), ArrowLeft: () => Math.max(0, place - 1),
+        Home: () => 0, End: () => last,
         ArrowDown: () => inRow(1), ArrowUp: () => inRow(-1) };
       if (!moves[event.key]) return;
       event.preventDefault();
-      this.reach(this.order[moves[event.key]()]);
+      this.order[moves[event.key]()].tile.focus();
     }
 
     key(event) {
-      const typing = event.target.closest && event.target.closest("input:not([type=range]), textarea, select, [contenteditable]");
+      const typing = event.target.closest &&
+        event.target.closest("input:not([type=range]), textarea, select, [contenteditable]");
       if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
       const scales = ["all", "full", "pooled"];
       const actions = {
@@ -952,7 +1026,8 @@ globalThis.Viewer = (() => {
         image.asked = true;
         this.queue.push(image);
       }
-      if (images.length === 1 && this.queue.includes(images[0])) this.queue.unshift(...this.queue.splice(this.queue.indexOf(images[0]), 1));
+      const first = images.length === 1 ? this.queue.indexOf(images[0]) : -1;  // what is looked at goes before the rest
+      if (first > 0) this.queue.unshift(...this.queue.splice(first, 1));
       while (this.loading < AT_ONCE && this.queue.length) this.fetch(this.queue.shift());
     }
 
@@ -964,7 +1039,7 @@ globalThis.Viewer = (() => {
           const answer = await fetch(evidence, { signal: this.gone.signal });
           if (!answer.ok) throw new Error(answer.statusText);
           evidence = await answer.json();
-        } else await new Promise((resolve) => setTimeout(resolve));  // one image at a time, so that the page answers in between
+        } else await new Promise((resolve) => setTimeout(resolve));  // so that the page answers in between
         this.model.decode(image, evidence);
         image.evidence = null;
         if (this.pair.image === image) this.pair.prepare();
@@ -978,7 +1053,8 @@ globalThis.Viewer = (() => {
     }
 
     pixels(entry) {
-      if (!this.pictures.has(entry.pixels)) this.pictures.set(entry.pixels, loadPixels(entry.pixels, this.model.height, this.model.width));
+      if (!this.pictures.has(entry.pixels)) this.pictures.set(entry.pixels,
+        loadPixels(entry.pixels, this.model.height, this.model.width));
       return this.pictures.get(entry.pixels);
     }
 
@@ -1036,7 +1112,8 @@ globalThis.Viewer = (() => {
     /** The query's map: what the image under focus accounts for, or all shown together; or the mosaic. */
     remap() {
       const { model, focus } = this, { height, width } = model;
-      for (const [button, on] of [[this.heatButton, this.heat && !this.mosaic], [this.mosaicButton, this.mosaic], [this.pixelButton, this.asCompared]]) {
+      for (const [button, on] of [[this.heatButton, this.heat && !this.mosaic], [this.mosaicButton, this.mosaic],
+        [this.pixelButton, this.asCompared]]) {
         button.setAttribute("aria-pressed", on);
       }
       const source = this.asCompared ? this.view.query.pixels : this.view.query.frame;
@@ -1057,17 +1134,21 @@ globalThis.Viewer = (() => {
         return undefined;
       }
       const most = paintHeat(this.map, height, width, model.parts(images));
-      const label = focus ? `Part of each pixel that ${shortName(focus.id)} accounts for` : "Part of each pixel that the images shown account for";
+      const label = focus ? `Part of each pixel that ${shortName(focus.id)} accounts for`
+        : "Part of each pixel that the images shown account for";
       this.legend.replaceChildren(legend(label, "0 %", percent(most)));
       return undefined;
     }
 
     note() {
-      const failed = this.images.filter((image) => image.failed).length, left = this.images.filter((image) => image.asked && !image.maps).length - failed;
+      const failed = this.images.filter((image) => image.failed).length,
+        left = this.images.filter((image) => image.asked && !image.maps).length - failed;
       const empty = this.model.steps.length && !this.model.chosen.length;
       const idle = this.model.steps.length && !this.loaded().length && !left && !failed;
-      this.mapNote.textContent = empty ? "Nothing was compared at this level and scale." : left ? `Loading maps: ${left} to go`
-        : failed ? `${plural(failed, "map", "maps")} could not be loaded.` : idle ? "Point at the picture or an image to load the maps." : "";
+      this.mapNote.textContent = empty ? "Nothing was compared at this level and scale." : left
+        ? `Loading maps: ${left} to go`
+        : failed ? `${plural(failed, "map", "maps")} could not be loaded.` : idle
+          ? "Point at the picture or an image to load the maps." : "";
     }
 
     drawMosaic() {
@@ -1076,7 +1157,8 @@ globalThis.Viewer = (() => {
       this.ownerPart ||= unpack(view.mosaic.part);
       const counts = new Map();
       for (const place of this.owner) counts.set(place, (counts.get(place) || 0) + 1);
-      const owners = [...counts.keys()].filter((place) => place < this.images.length).sort((a, b) => counts.get(b) - counts.get(a));
+      const owners = [...counts.keys()].filter((place) => place < this.images.length).sort((a, b) =>
+        counts.get(b) - counts.get(a));
       const colours = new Map(owners.map((place, i) => [place, SOURCES[i] || LISTED]));
       const { data, scale } = this.ownerPart, most = data.reduce((a, b) => Math.max(a, b), 1);
       paint(this.map, height, width, (i) => {
@@ -1087,13 +1169,19 @@ globalThis.Viewer = (() => {
       const entry = (colour, words, image) => {
         const swatch = make("span", { className: "pt-swatch" });
         swatch.style.background = css(colour);
-        return make("li", {}, swatch, image ? make("img", { src: image.frame, alt: "" }) : null, make("span", {}, words));
+        return make("li", {}, swatch, image ? make("img", { src: image.frame, alt: "" }) : null,
+          make("span", {}, words));
       };
       const few = owners.slice(0, SOURCES.length), rest = owners.slice(SOURCES.length), other = counts.get(65535) || 0;
-      this.images.forEach((image, place) => image.tile.style.setProperty("--pt-owner", colours.has(place) ? css(colours.get(place)) : "transparent"));
-      this.legend.replaceChildren(make("p", { className: "pt-quiet" }, `The image that accounts for most of each pixel; stronger colour, greater part (up to ${percent(most * scale)})`),
-        make("ul", { className: "pt-owners" }, ...few.map((place) => entry(colours.get(place), `${shortName(this.images[place].id)}, ${percent(counts.get(place) / area)} of pixels`, this.images[place])),
-          rest.length ? entry(LISTED, `${plural(rest.length, "more image", "more images")} shown, ${percent(total(rest.map((place) => counts.get(place))) / area)}`) : null,
+      const further = total(rest.map((place) => counts.get(place)));
+      this.images.forEach((image, place) => image.tile.style.setProperty("--pt-owner", colours.has(place)
+        ? css(colours.get(place)) : "transparent"));
+      this.legend.replaceChildren(make("p", { className: "pt-quiet" },
+        `The image that accounts for most of each pixel; stronger colour, greater part (to ${percent(most * scale)})`),
+        make("ul", { className: "pt-owners" },
+          ...few.map((place) => entry(colours.get(place),
+          `${shortName(this.images[place].id)}, ${percent(counts.get(place) / area)} of pixels`, this.images[place])),
+          rest.length ? entry(LISTED, `${rest.length} more shown, ${percent(further / area)}`) : null,
           other ? entry(OTHER, `images not shown, ${percent(other / area)}`) : null));
     }
 
@@ -1102,15 +1190,20 @@ globalThis.Viewer = (() => {
       const { model, region } = this, plain = !region && model.everything;
       const known = this.images.map((image) => model.chosen.length ? model.share(image, region) : 0);
       const shares = new Map(this.images.map((image, i) => [image, known[i]]));
-      const by = region ? (a, b) => (shares.get(b) ?? -1) - (shares.get(a) ?? -1) || a.rank - b.rank : (a, b) => a.rank - b.rank;
-      const order = [...this.images].sort(by), changed = !this.order || order.some((image, i) => image !== this.order[i]);
-      const most = Math.max(1e-9, ...known.map((share) => share ?? 0)), reach = plain ? Math.max(...this.images.map((i) => i.share + (i.error || 0)), most) : most;
+      const by = region ? (a, b) => (shares.get(b) ?? -1) - (shares.get(a) ?? -1) || a.rank - b.rank
+        : (a, b) => a.rank - b.rank;
+      const order = [...this.images].sort(by), changed = !this.order ||
+        order.some((image, i) => image !== this.order[i]);
+      const most = Math.max(1e-9, ...known.map((share) => share ?? 0)),
+        reach = plain ? Math.max(...this.images.map((i) => i.share + (i.error || 0)), most) : most;
       const marked = plain && this.images.some((image) => image.settled != null);
       this.clearButton.hidden = !region;
       this.heading.textContent = region ? "Resembles most, in the region" : "Resembles most";
-      this.subtitle.textContent = region
-        ? `Shares of ${this.selectionName()}: rows ${region.y0 + 1} to ${region.y1 + 1}, columns ${region.x0 + 1} to ${region.x1 + 1}.`
-        : `Shares of ${this.selectionName()}${plain ? "" : "; ordered by overall share"}.${marked ? " ✓ settled, ~ not settled." : plain ? " Larger pictures have larger shares." : ""}`;
+      const from = (start, end) => `${start + 1} to ${end + 1}`;
+      const rows = region && `: rows ${from(region.y0, region.y1)}, columns ${from(region.x0, region.x1)}.`;
+      const hint = marked ? ". ✓ settled, ~ not settled." : ". Larger pictures have larger shares.";
+      const rest = rows || (plain ? hint : "; ordered by overall share.");
+      this.subtitle.textContent = `Shares of ${this.selectionName()}${rest}`;
       order.forEach((image, place) => {
         const share = shares.get(image), { parts } = image, error = plain && image.error != null ? image.error : null;
         parts.rank.textContent = region ? place + 1 : image.rank;
@@ -1118,7 +1211,9 @@ globalThis.Viewer = (() => {
         parts.error.textContent = error === null ? "" : `± ${percent(error).slice(0, -2)}`;
         const settled = plain ? image.settled : null;
         parts.mark.textContent = settled ? "✓" : settled === false ? "~" : "";
-        parts.mark.title = settled ? "settled" : settled === false ? `not settled${image.chance != null ? `: ${Math.round(image.chance * 100)} % sure to belong here` : ""}` : "";
+        parts.mark.title = settled ? "settled" : settled === false
+          ? `not settled${image.chance != null ? `: ${Math.round(image.chance * 100)} % sure to belong here` : ""}`
+          : "";
         parts.fill.style.width = `${(100 * (share ?? 0)) / reach}%`;
         parts.whisker.hidden = error === null;
         if (error !== null) {
@@ -1126,25 +1221,30 @@ globalThis.Viewer = (() => {
           parts.whisker.style.width = `${(100 * (share - Math.max(0, share - error) + error)) / reach}%`;
         }
         image.item.style.setProperty("--pt-size", Math.sqrt(Math.max(0, share ?? 0) / most).toFixed(3));
-        image.tile.setAttribute("aria-label", `${parts.rank.textContent}. ${image.id}, share ${percent(share)}${error === null ? "" : ` plus or minus ${percent(error)}`}` +
+        image.tile.setAttribute("aria-label",
+          `${parts.rank.textContent}. ${image.id}, share ${percent(share)}` +
+          `${error === null ? "" : ` plus or minus ${percent(error)}`}` +
           `${settled ? ", settled" : settled === false ? ", not settled" : ""}. Enter opens it beside the query.`);
       });
       if (changed) this.reorder(order);
-      if (region) this.say(`In the region: ${order.slice(0, 3).map((image) => `${shortName(image.id)} ${percent(shares.get(image))}`).join(", ")}`);
+      const named = order.slice(0, 3).map((image) => `${shortName(image.id)} ${percent(shares.get(image))}`);
+      if (region) this.say(`In the region: ${named.join(", ")}`);
       this.rects = null;
       this.redraw("overlay");
     }
 
     /** New order of the tiles; they glide to their places unless motion is unwelcome. */
     reorder(order) {
-      const first = !this.order, still = first || matchMedia("(prefers-reduced-motion: reduce)").matches;
-      const before = still ? [] : order.map((image) => image.item.getBoundingClientRect()), active = document.activeElement;
+      const first = !this.order, still = first || this.drawing || matchMedia("(prefers-reduced-motion: reduce)").matches;
+      const before = still ? [] : order.map((image) => image.item.getBoundingClientRect()),
+        active = document.activeElement;
       this.order = order;
       this.list.append(...order.map((image) => image.item));
       if (active && active !== document.activeElement && this.list.contains(active)) active.focus();
       before.forEach((old, i) => {
         const now = order[i].item.getBoundingClientRect(), x = old.left - now.left, y = old.top - now.top;
-        if (x || y) order[i].item.animate([{ transform: `translate(${x}px, ${y}px)` }, { transform: "none" }], { duration: 220, easing: "ease-out" }).finished.then(() => this.relayout(), () => {});
+        if (x || y) order[i].item.animate([{ transform: `translate(${x}px, ${y}px)` }, { transform: "none" }],
+          { duration: 220, easing: "ease-out" }).finished.then(() => this.relayout(), () => {});
       });
     }
 
@@ -1159,15 +1259,18 @@ globalThis.Viewer = (() => {
 
     measure() {
       if (!this.rects) {
-        this.rects = { query: this.query.getBoundingClientRect(), tiles: new Map(this.images.map((image) => [image, image.holder.getBoundingClientRect()])) };
+        this.rects = { query: this.query.getBoundingClientRect(),
+          tiles: new Map(this.images.map((image) => [image, image.holder.getBoundingClientRect()])) };
       }
       return this.rects;
     }
 
     /** Region, patch, partners and lines, on one canvas as large as the window. */
     draw() {
-      this.root.classList.toggle("pt-pointing", Boolean(this.cursor && !this.focus));  // patches are seen without the map
-      const { overlay, model, region, cursor } = this, ratio = devicePixelRatio || 1, { innerWidth: w, innerHeight: h } = window;
+      this.root.classList.toggle("pt-pointing",
+        Boolean(this.cursor && !this.focus));  // patches are seen without the map
+      const { overlay, model, region, cursor } = this, ratio = devicePixelRatio || 1,
+        { innerWidth: w, innerHeight: h } = window;
       if (overlay.width !== Math.round(w * ratio) || overlay.height !== Math.round(h * ratio)) {
         overlay.width = Math.round(w * ratio);
         overlay.height = Math.round(h * ratio);
@@ -1197,7 +1300,8 @@ globalThis.Viewer = (() => {
       }).sort((a, b) => b.whole - a.whole);
       const most = pairs[0].whole || 1, shown = this.focus && pairs.find((pair) => pair.image === this.focus);
       for (const { image, to, whole } of pairs) this.drawPartner(context, tiles.get(image), to, whole, whole / most);
-      this.drawLines(context, from, pairs.filter((pair, i) => pair === shown || (!shown && i < MOST_LINES && pair.whole > 0.03 * most && pair.to.y > 0 && pair.to.y < h)), most);
+      this.drawLines(context, from, pairs.filter((pair, i) => pair === shown ||
+        (!shown && i < MOST_LINES && pair.whole > 0.03 * most && pair.to.y > 0 && pair.to.y < h)), most);
       outline(context, from, "#fff", 2.5);
       return this.describe({ s, step, patch, pair: shown || pairs[0] });
     }
@@ -1207,7 +1311,8 @@ globalThis.Viewer = (() => {
       context.strokeStyle = ACCENT;
       for (const { whole, to } of [...pairs].reverse()) {
         const x0 = from.x + (stacked ? from.w / 2 : from.w), y0 = from.y + (stacked ? from.h : from.h / 2);
-        const x1 = stacked ? to.x + to.w / 2 : to.x, y1 = stacked ? to.y : to.y + to.h / 2, bend = (stacked ? y1 - y0 : x1 - x0) * 0.45;
+        const x1 = stacked ? to.x + to.w / 2 : to.x, y1 = stacked ? to.y : to.y + to.h / 2,
+          bend = (stacked ? y1 - y0 : x1 - x0) * 0.45;
         context.globalAlpha = 0.25 + 0.65 * (whole / most);
         context.lineWidth = 1 + 3 * (whole / most);
         context.beginPath();
@@ -1244,8 +1349,9 @@ globalThis.Viewer = (() => {
         const key = this.region ? "region" : "hint";
         if (this.described === key) return;
         this.described = key;
-        this.panelText.replaceChildren(make("p", { className: "pt-quiet" }, this.region ? "Drag again for another region. Escape clears it."
-          : "Move over the picture to see which patches it is most like, or drag to select a region. Press ? for the keys."));
+        this.panelText.replaceChildren(make("p", { className: "pt-quiet" },
+          this.region ? "Drag again for another region. Escape clears it."
+          : "Move over the picture to see which patches are most like it, or drag to select a region. Keys: press ?"));
         return;
       }
       const { s, step, patch, pair } = found, { image, whole, part } = pair, model = this.model;
@@ -1255,17 +1361,21 @@ globalThis.Viewer = (() => {
       const place = levelName(model.levels.findIndex((level) => level.place === step.level), model.levels.length);
       const line = `${percent(whole)} of this patch, ${percent(part)} by its best patch alone`;
       const pooled = step.pool > 1 ? `, pooled ${step.pool} × ${step.pool}` : "";
-      this.panelText.replaceChildren(make("p", {}, make("strong", {}, shortName(image.id)), " accounts for ", line, "."),
-        make("p", { className: "pt-quiet" }, `Row ${patch.r + 1}, column ${patch.c + 1}; its row ${pair.row + 1}, column ${pair.column + 1}. ` +
+      this.panelText.replaceChildren(make("p", {}, make("strong", {}, shortName(image.id)), " accounts for ", line,
+        "."),
+        make("p", { className: "pt-quiet" },
+          `Row ${patch.r + 1}, column ${patch.c + 1}; its row ${pair.row + 1}, column ${pair.column + 1}. ` +
           `${step.extent} × ${step.extent} pixels${pooled}, t = ${step.t}${place ? `, ${place}` : ""}.`));
       this.say(`Row ${patch.r + 1}, column ${patch.c + 1}: ${shortName(image.id)} accounts for ${line}`);
       const own = this.pixelsNow(this.view.query), theirs = this.pixelsNow(image);
       this.described = own && theirs ? key : null;
-      if (own && theirs) this.drawInsets(model.compared(own, s, patch.r, patch.c, true), model.compared(theirs, s, pair.row, pair.column, false));
+      if (own && theirs) this.drawInsets(model.compared(own, s, patch.r, patch.c, true),
+        model.compared(theirs, s, pair.row, pair.column, false));
     }
 
     drawInsets(...patches) {
-      const reach = patches.reduce((most, { values }) => values.reduce((a, b) => (Math.abs(b) > a ? Math.abs(b) : a), most), 0.25);
+      const reach = patches.reduce((most, { values }) => values.reduce((a, b) => (Math.abs(b) > a ? Math.abs(b) : a),
+        most), 0.25);
       patches.forEach(({ side, values }, i) => {
         const area = side * side;
         paint(this.insets[i].canvas, side, side, (k) => Number.isNaN(values[k]) ? [0, 0, 0, 0]
@@ -1283,6 +1393,7 @@ globalThis.Viewer = (() => {
       this.gone.abort();
       this.watch.disconnect();
       clearTimeout(this.speaking);
+      clearTimeout(this.following);
       cancelAnimationFrame(this.waiting);
       this.root.remove();
     }
@@ -1290,16 +1401,19 @@ globalThis.Viewer = (() => {
 
   // ---- mounting -------------------------------------------------------------------------------------------------
 
-  /** Shows the view in the element, in place of what it held. Options: facts (true): with a title and the facts of the view. */
+  /** Shows the view in the element, in place of what it held. Option facts: with a title and the facts of the view. */
   function mount(element, view, options = {}) {
-    if (view.patchtrace !== "view" || view.version !== 1) throw new Error("This is not a view that this viewer can show.");
+    if (view.patchtrace !== "view" ||
+      view.version !== 1) throw new Error("This is not a view that this viewer can show.");
     const face = new Interface(element, view, options);
-    return { element, timings: face.timings, ready: () => face.images.every((image) => image.maps || image.failed || !image.evidence), destroy: () => face.destroy() };
+    return { element, timings: face.timings, ready: () =>
+      face.images.every((image) => image.maps || image.failed || !image.evidence), destroy: () => face.destroy() };
   }
 
   /** A report carries its view in the page; its table and pictures fold away, and come back for the printer. */
   function mountReport() {
-    const data = document.getElementById("view"), element = document.getElementById("viewer"), fixed = document.getElementById("static");
+    const data = document.getElementById("view"), element = document.getElementById("viewer"),
+      fixed = document.getElementById("static");
     if (!data || !element) return;
     Viewer.report = mount(element, JSON.parse(data.textContent), { facts: false });
     if (!fixed) return;
