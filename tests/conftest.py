@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,3 +40,19 @@ def cifar2() -> dict[str, Any]:
 def reference_scores() -> dict[str, Any]:
     """Scores of the authors' program on 64 real pictures and 2 queries, with the noise they were computed with."""
     return _shared("reference_scores.npz")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A real Chromium: one for all tests, because its driver can be started only once."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("Chromium must be present where CI=true")
+        pytest.skip("no Chromium on this machine")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield started
+        started.close()

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from server.fakes import Work, answer, picture
+from server.fakes import Work, answer
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Unreadable
@@ -254,10 +254,6 @@ def test_pictures_and_evidence_get_addresses_and_the_answer_is_left_alone():
     }
     assert [image["evidence"] for image in view["images"]] == [f"/api/queries/the-id/evidence/{n}" for n in (0, 1)]
     assert [json.loads(one) for one in packed.evidence] == given.evidence
-
-
-def test_a_plain_tuple_is_an_answer():
-    assert pack("x", ({"images": []}, {"unused": picture()}, [])).view == b'{"images":[]}'
 
 
 def test_remarks_and_names_are_kept_short():

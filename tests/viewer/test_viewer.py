@@ -6,9 +6,7 @@ import base64
 import copy
 import io
 import json
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,30 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from playwright import sync_api as playwright
 
 from patchtrace.viewer import Picture, write_report
 from patchtrace.viewer.report import asset
 
-playwright = pytest.importorskip("playwright.sync_api") if os.environ.get("CI") != "true" else None
-if playwright is None:
-    from playwright import sync_api as playwright
-
 Page = Any
 View = dict[str, Any]
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    found = next(filter(None, map(shutil.which, names)), None)
-    if found is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("Chromium must be present where CI=true")
-        pytest.skip("no Chromium on this machine")
-    with playwright.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from patchtrace.images.decode import Unreadable
 from patchtrace.server.jobs import LONGEST_REASON, PNG, Full, Job, Jobs, clean_picture, label
 from patchtrace.server.openapi import describe
 from patchtrace.server.security import Access, Guard, error
+from patchtrace.viewer.report import asset
 
 #: Files that a page may load, by how their names end.
 STATIC = {".js": "text/javascript", ".css": "text/css"}
@@ -245,15 +246,12 @@ def _too_large(limit: int) -> Refused:
 
 
 def _static_files() -> dict[str, tuple[bytes, str]]:
-    """Scripts and styles of the page and, where it is installed, of the viewer."""
-    found = {}
-    package = resources.files("patchtrace")
-    for room in ("viewer", "server"):
-        folder = package.joinpath(room)
-        for entry in folder.iterdir() if folder.is_dir() else ():
-            kind = STATIC.get(entry.name[entry.name.rfind(".") :])
-            if kind:
-                found[entry.name] = entry.read_bytes(), kind
+    """Scripts and styles of the page and of the viewer."""
+    found = {f"viewer{end}": (asset(f"viewer{end}").encode(), kind) for end, kind in STATIC.items()}
+    for entry in resources.files("patchtrace.server").iterdir():
+        kind = STATIC.get(entry.name[entry.name.rfind(".") :], "")
+        if kind:
+            found[entry.name] = entry.read_bytes(), kind
     return found
 
 

@@ -15,6 +15,8 @@ from markupsafe import Markup
 
 from patchtrace.files import replacing
 
+#: The parts of the viewer, in their order; each knows those before it.
+SCRIPTS = ("model.js", "drawing.js", "pair.js", "page.js", "acting.js", "viewer.js")
 #: What could end a script element, begin a comment, or (in older browsers) end a line, as JSON spells it out.
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
@@ -31,8 +33,12 @@ class Picture(NamedTuple):
 
 
 def asset(name: str) -> str:
-    """The text of ``viewer.js``, ``viewer.css`` or ``page.html.j2``."""
-    return resources.files("patchtrace.viewer").joinpath(name).read_text("utf-8")
+    """The text of ``viewer.js``, which is put together here, of ``viewer.css`` or of ``page.html.j2``."""
+    folder = resources.files("patchtrace.viewer")
+    if name != "viewer.js":
+        return folder.joinpath(name).read_text("utf-8")
+    parts = "\n".join(folder.joinpath("js", part).read_text("utf-8") for part in SCRIPTS)
+    return f'"use strict";\n\nglobalThis.Viewer = (() => {{\n{parts}}})();\n'
 
 
 def json_for_script(value: object) -> str:

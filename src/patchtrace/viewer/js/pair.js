@@ -1,0 +1,247 @@
+/* The pair view: the query and one image side by side. */
+
+/** The query and one image, large: side by side, overlaid, or their difference, with one zoom for both. */
+class Pair {
+  constructor(viewer) {
+    this.viewer = viewer;
+    this.model = viewer.model;
+    this.reset();
+    this.mode = "side";
+    this.mix = 0.5;
+    this.heat = true;
+    this.swapped = false;
+    this.title = make("h2", { id: viewer.name("pair") });
+    this.text = make("p", { className: "pt-quiet", "aria-live": "polite" });
+    this.modes = [["side", "Side by side", "1"], ["overlay", "Overlay", "2"], ["difference", "Difference", "3"]].map(
+      ([mode, label, key]) => [mode, toggle(label, key, false, () => this.set({ mode }))]);
+    this.heatButton = toggle("Heat", "H", true, () => this.set({ heat: !this.heat }));
+    this.slider = make("input", { type: "range", min: 0, max: 100, value: 50,
+      "aria-label": "From one picture to the other" });
+    this.slider.addEventListener("input", () => this.set({ mix: this.slider.value / 100 }));
+    this.ends = [make("span"), make("span")];
+    this.mixing = make("label", { className: "pt-field" }, this.ends[0], this.slider, this.ends[1]);
+    const swap = make("button", { type: "button", title: "Swap (X)" }, "Swap");
+    swap.addEventListener("click", () => this.set({ swapped: !this.swapped }));
+    const zooms = [["−", "Zoom out (-)", 1 / 1.5], ["+", "Zoom in (+)", 1.5]].map(([sign, title, factor]) => {
+      const button = make("button", { type: "button", title, "aria-label": title }, sign);
+      button.addEventListener("click", () => this.magnify(factor));
+      return button;
+    });
+    const close = make("button", { type: "button", className: "pt-close", title: "Close (Escape)" }, "Close");
+    close.addEventListener("click", () => this.dialog.close());
+    this.panes = [0, 1].map(() => {
+      const canvas = make("canvas", { tabIndex: 0, role: "img" }), caption = make("figcaption");
+      this.listen(canvas);
+      return { canvas, caption, figure: make("figure", {}, canvas, caption) };
+    });
+    this.scale = make("div");
+    this.panes.forEach(({ canvas }) => { canvas.style.aspectRatio = `${this.model.width} / ${this.model.height}`; });
+    const bar = make("div", { className: "pt-bar" },
+      make("div", { className: "pt-group", role: "group", "aria-label": "How to compare" },
+        ...this.modes.map(([, b]) => b)),
+      this.heatButton, swap, make("div", { className: "pt-group", role: "group", "aria-label": "Zoom" }, ...zooms),
+        this.mixing);
+    this.dialog = make("dialog", { className: "pt-dialog pt-pair" },
+      make("div", { className: "pt-top" }, this.title, close), bar,
+      make("div", { className: "pt-panes" }, ...this.panes.map((pane) => pane.figure)), this.scale, this.text);
+    this.dialog.setAttribute("aria-labelledby", this.title.id);
+    this.dialog.addEventListener("keydown", (event) => this.key(event));
+    this.dialog.addEventListener("close", () => viewer.closedPair(this.image));
+  }
+
+  reset() {
+    Object.assign(this, { zoom: 1, cx: 0.5, cy: 0.5, spot: null });
+  }
+
+  open(image) {
+    this.image = image;
+    this.reset();
+    this.maps = null;
+    if (!this.dialog.open) this.dialog.showModal();
+    this.draw();
+    this.viewer.need([image]);
+    this.load(image);
+  }
+
+  async load(image) {
+    const { query } = this.viewer.view;
+    try {
+      const loaded = await Promise.all([loadPicture(query.frame), loadPicture(image.frame)]);
+      const pixels = await Promise.all([this.viewer.pixels(query), this.viewer.pixels(image)]);
+      if (image !== this.image) return;
+      this.maps = { image, frames: loaded, greys: loaded.map(greyed), pixels };
+    } catch {
+      this.text.textContent = "The picture could not be loaded.";
+    }
+    this.prepare();
+  }
+
+  /** Heat maps and difference, once for an image and a selection. */
+  prepare() {
+    if (!this.maps || !this.dialog.open) return;
+    const { height, width } = this.model, area = height * width, { pixels } = this.maps, { image } = this;
+    if (image.maps) {
+      this.maps.heat = [this.model.parts([image]), this.model.heatOf(image)].map((map) => {
+        const canvas = make("canvas");
+        return { canvas, most: paintHeat(canvas, height, width, map) };
+      });
+    }
+    const canvas = make("canvas"), difference = new Float32Array(area);
+    for (let i = 0; i < 3 * area; i++) difference[i % area] += Math.abs(pixels[0][i] - pixels[1][i]) / 6;
+    paint(canvas, height, width, (i) => [...viridis(difference[i]), 255]);
+    this.maps.difference = { canvas, mean: total(difference) / area };
+    this.draw();
+  }
+
+  set(changes) {
+    Object.assign(this, changes);
+    this.draw();
+  }
+
+  magnify(factor, x = 0.5, y = 0.5) {
+    const zoom = Math.min(16, Math.max(1, this.zoom * factor));
+    this.cx += (x - 0.5) * (1 / this.zoom - 1 / zoom);  // what is under the pointer stays there
+    this.cy += (y - 0.5) * (1 / this.zoom - 1 / zoom);
+    this.zoom = zoom;
+    this.move(0, 0);
+  }
+
+  move(dx, dy) {
+    const edge = 0.5 / this.zoom;
+    this.cx = Math.min(1 - edge, Math.max(edge, this.cx + dx / this.zoom));
+    this.cy = Math.min(1 - edge, Math.max(edge, this.cy + dy / this.zoom));
+    this.draw();
+  }
+
+  listen(canvas) {
+    let from = null;
+    const place = (event) => {
+      const rect = canvas.getBoundingClientRect();
+      return [(event.clientX - rect.left) / rect.width, (event.clientY - rect.top) / rect.height];
+    };
+    canvas.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      this.magnify(event.deltaY < 0 ? 1.2 : 1 / 1.2, ...place(event));
+    }, { passive: false });
+    canvas.addEventListener("pointerdown", (event) => {
+      from = place(event);
+      canvas.setPointerCapture(event.pointerId);
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      const [x, y] = place(event);
+      if (from) {
+        this.move(from[0] - x, from[1] - y);
+        from = [x, y];
+      }
+      this.spot = [this.cx + (x - 0.5) / this.zoom, this.cy + (y - 0.5) / this.zoom];
+      this.draw();
+    });
+    canvas.addEventListener("pointerup", () => (from = null));
+    canvas.addEventListener("pointerleave", () => this.set({ spot: null }));
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const arrows = { ArrowLeft: [-0.1, 0], ArrowRight: [0.1, 0], ArrowUp: [0, -0.1], ArrowDown: [0, 0.1] };
+    const actions = {
+      1: () => this.set({ mode: "side" }),
+      2: () => this.set({ mode: "overlay" }),
+      3: () => this.set({ mode: "difference" }),
+      x: () => this.set({ swapped: !this.swapped }),
+      h: () => this.set({ heat: !this.heat }),
+      "+": () => this.magnify(1.5),
+      "=": () => this.magnify(1.5),
+      "-": () => this.magnify(1 / 1.5),
+      0: () => { this.reset(); this.draw(); },
+      n: () => this.open(this.viewer.neighbour(this.image, 1)),
+      b: () => this.open(this.viewer.neighbour(this.image, -1)),
+      "?": () => this.viewer.help.showModal(),
+    };
+    const action = actions[event.key.toLowerCase()];
+    if (action) action();
+    else if (arrows[event.key] && event.target !== this.slider) this.move(...arrows[event.key]);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  draw() {
+    const { image, mode, viewer, maps } = this, { query } = viewer.view, both = [query, image];
+    this.title.textContent = `${shortName(query.id)} and ${shortName(image.id)}`;
+    for (const [name, button] of this.modes) button.setAttribute("aria-pressed", name === mode);
+    this.heatButton.setAttribute("aria-pressed", this.heat);
+    this.heatButton.disabled = mode === "difference";
+    this.mixing.hidden = mode !== "overlay";
+    this.dialog.dataset.mode = mode;
+    this.panes[1].figure.hidden = mode !== "side";
+    const share = percent(viewer.model.share(image, viewer.region));
+    const words = `${shortName(image.id)} accounts for ${share} of ${viewer.selectionName()}.`;
+    const waiting = image.failed ? " Its maps could not be loaded." : image.maps ? "" : " Loading its maps …";
+    this.text.textContent = words + waiting;
+    if (!maps || maps.image !== image) return;
+    const order = this.swapped ? [1, 0] : [0, 1];
+    order.forEach((number, end) => { this.ends[end].textContent = number ? "Image" : "Query"; });
+    const heat = this.heat && maps.heat;
+    this.panes.forEach(({ canvas, caption }, pane) => {
+      const which = order[pane], rect = canvas.getBoundingClientRect();
+      if (!rect.width) return;
+      const context = this.frame(canvas, rect);
+      const layer = (number, alpha) => {
+        context.globalAlpha = alpha;
+        this.place(context, rect, (heat ? maps.greys : maps.frames)[number]);
+        if (heat) this.place(context, rect, maps.heat[number].canvas);
+        context.globalAlpha = 1;
+      };
+      if (mode === "side") {
+        layer(which, 1);
+        caption.textContent = which ? `${image.id}: where it does the explaining`
+          : `${query.id}: what this image accounts for`;
+        canvas.setAttribute("aria-label", caption.textContent);
+      } else if (mode === "overlay") {
+        layer(order[0], 1);
+        layer(order[1], this.mix);
+        const [below, above] = order.map((number) => shortName(both[number].id));
+        caption.textContent = `${above}, ${Math.round(this.mix * 100)} %, over ${below}`;
+      } else {
+        this.place(context, rect, maps.difference.canvas);
+        const mean = percent(maps.difference.mean);
+        caption.textContent = `Difference of the pixels as compared: ${mean} of full range on average`;
+      }
+      canvas.setAttribute("aria-label", caption.textContent);
+      this.mark(context, rect, mode === "side" ? which : 0);
+    });
+    const top = heat ? percent(maps.heat[0].most) : "";
+    this.scale.replaceChildren(mode === "difference" ? legend("Difference", "none", "full range")
+      : heat ? legend(`Heat: query up to ${top} of a pixel, image relative to its own strongest pixel`, "none",
+        "most") : "");
+  }
+
+  frame(canvas, rect) {
+    const ratio = devicePixelRatio || 1, context = canvas.getContext("2d");
+    canvas.width = Math.round(rect.width * ratio);
+    canvas.height = Math.round(rect.height * ratio);
+    context.setTransform(canvas.width / rect.width, 0, 0, canvas.height / rect.height, 0, 0);
+    return context;
+  }
+
+  place(context, { width, height }, picture) {
+    const left = width / 2 - this.cx * width * this.zoom, top = height / 2 - this.cy * height * this.zoom;
+    context.imageSmoothingEnabled = picture.width > width * this.zoom;
+    context.drawImage(picture, left, top, width * this.zoom, height * this.zoom);
+  }
+
+  /** The patch under the pointer, and its best partner in the image. */
+  mark(context, { width, height }, which) {
+    const { model, image, spot } = this;
+    if (!spot || !image.maps) return;
+    const s = model.lead(), step = model.steps[s];
+    if (!step) return;
+    const { r, c, k } = model.patchAt(step, Math.floor(spot[1] * model.height), Math.floor(spot[0] * model.width));
+    const partner = image.partners[s].place[k];
+    const box = which ? model.box(step, Math.floor(partner / step.columns), partner % step.columns)
+      : model.box(step, r, c);
+    const full = { left: width / 2 - this.cx * width * this.zoom, top: height / 2 - this.cy * height * this.zoom,
+      width: width * this.zoom, height: height * this.zoom };
+    outline(context, within(full, box, model.height, model.width), which ? ACCENT : "#fff", 2);
+  }
+}
