@@ -7,6 +7,7 @@ The collection is 400 drawn postcards of 192 x 192 pixels; the query is put toge
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -49,7 +50,7 @@ def of_report(browser: Browser, report: Path) -> None:
     hover(page)
     page.screenshot(path=DOCS / "report.png")
     page.keyboard.press("Escape")
-    page.locator("[data-rank] , .pt-image").first.click()
+    page.locator(".pt-tile").first.click()
     page.wait_for_timeout(500)
     page.screenshot(path=DOCS / "pair.png")
     for name, options in (
@@ -59,8 +60,10 @@ def of_report(browser: Browser, report: Path) -> None:
         page = browser.new_page(**options)
         page.goto(report.as_uri())
         page.wait_for_timeout(800)
-        if name == "dark":
-            hover(page)
+        if name == "phone":
+            page.locator("canvas").first.scroll_into_view_if_needed()
+            page.mouse.wheel(0, 500)
+        hover(page)
         page.screenshot(path=DOCS / f"report-{name}.png")
 
 
@@ -95,15 +98,13 @@ def main() -> None:
         subprocess.run(
             patchtrace("attribute", query.name, "--train", train.name, "--report", report.name), check=True, cwd=folder
         )
-        browser = playwright.chromium.launch(executable_path=find_chromium())
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
         of_report(browser, report)
         of_server(browser, train, query)
         browser.close()
 
 
 def find_chromium() -> str:
-    import shutil
-
     for name in ("chromium", "chromium-browser", "google-chrome"):
         found = shutil.which(name)
         if found:

@@ -54,7 +54,7 @@ def test_intervals_from_a_few_draws_hold_the_long_run(train, queries, reference,
 @pytest.fixture(scope="module")
 def singles(train, queries):
     """Draws as the paper makes them, with one noise for all patches of the query: (draws, queries, train)."""
-    return np.stack([run(train, queries, seed, 1).shares for seed in range(400)]).astype(float)
+    return np.stack([run(train, queries, seed, 1).shares for seed in range(200)]).astype(float)
 
 
 def test_a_patchwork_of_noise_has_the_same_mean_as_one_noise_for_all_patches(reference, singles):
