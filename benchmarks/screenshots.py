@@ -82,10 +82,15 @@ def of_server(browser: Browser, train: Path, query: Path) -> None:
     try:
         assert process.stdout is not None
         page = browser.new_page(viewport=WIDE)
+        loaded: list[int] = []
+        page.on("response", lambda answer: loaded.append(int(answer.headers.get("content-length", 0))))
         page.goto(process.stdout.readline().strip())
         page.set_input_files("input[type=file]", query)
         page.wait_for_timeout(6000)
         page.screenshot(path=DOCS / "server.png")
+        page.wait_for_selector(".pt-tile", timeout=300_000)
+        page.wait_for_timeout(3000)
+        print(f"the page with a result loads {sum(loaded) / 1e6:.2f} MB in {len(loaded)} answers before it is touched")
     finally:
         process.terminate()
         process.wait(10)
