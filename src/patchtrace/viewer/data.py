@@ -71,8 +71,8 @@ def answer_of(
     first, copies = _folded(train, explanation.images[:count])
     pictures: dict[str, bytes] = {}
 
-    def shown(images: ImageSet, index: int, name: str) -> dict[str, str]:
-        pictures[f"{name}-frame"] = _jpeg(images.frame(index)) if images.files else _png(images.picture(index))
+    def shown(images: ImageSet, index: int, name: str, longest: int = 192) -> dict[str, str]:
+        pictures[f"{name}-frame"] = _jpeg(images.frame(index, longest)) if images.files else _png(images.picture(index))
         pictures[f"{name}-pixels"] = _png(images.picture(index))
         return {"frame": f"{name}-frame", "pixels": f"{name}-pixels"}
 
@@ -99,7 +99,12 @@ def answer_of(
         "version": VERSION,
         "method": result.method,
         "facts": facts(result, query, command),
-        "query": {"id": result.query_ids[query], "height": height, "width": width, **shown(queries, query, "query")},
+        "query": {
+            "id": result.query_ids[query],
+            "height": height,
+            "width": width,
+            **shown(queries, query, "query", 480),
+        },
         "summary": summary(result, query, explanation),
         "levels": _levels(explanation),
         "steps": [_step(step, explanation) for step in explanation.steps],
