@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from patchtrace.viewer import Picture, write_report
-from patchtrace.viewer.report import asset, json_for_script, percent, render_report
+from patchtrace.viewer.report import asset, json_for_script, render_report
 
 HOSTILE = "</script><script>alert(1)</script><!--\u2028\u2029&"
 
@@ -90,10 +90,3 @@ def test_an_id_that_is_not_text_to_the_end_is_written(tmp_path: Path, view: dict
     odd = copy.deepcopy(view)
     odd["images"][0]["id"] = "caf\udce9.png"
     assert "caf?.png" in write_report(tmp_path / "report.html", odd).read_text("utf-8")
-
-
-@pytest.mark.parametrize(
-    ("share", "text"), [(0, "0 %"), (1e-6, "< 0.01 %"), (0.005, "0.50 %"), (0.0312, "3.1 %"), (0.99999, "100 %")]
-)
-def test_percent(share: float, text: str) -> None:
-    assert percent(share) == text

@@ -14,6 +14,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from patchtrace.files import replacing
+from patchtrace.sheet import percent
 
 #: The parts of the viewer, in their order; each knows those before it.
 SCRIPTS = ("model.js", "drawing.js", "pair.js", "page.js", "acting.js", "viewer.js")
@@ -91,16 +92,6 @@ def write_report(path: str | Path, view: Mapping[str, Any], pictures: Sequence[P
         # No translation of line ends: the hashes in the page are of exactly this text.
         temporary.write_text(page, "utf-8", newline="\n", errors="replace")
     return path
-
-
-def percent(share: float) -> str:
-    """A share as people read it, as in the viewer."""
-    value = 100 * share
-    if value == 0:
-        return "0 %"
-    if value < 0.01:
-        return "< 0.01 %"
-    return f"{value:.2f} %" if value < 1 else f"{value:.1f} %" if value < 99.95 else "100 %"
 
 
 def _source(text: str) -> str:
