@@ -13,7 +13,7 @@ from PIL import Image, ImageColor, ImageDraw, ImageFont
 from patchtrace.attribution import Attribution, Hit
 from patchtrace.explain import Explanation, Match, Pair
 from patchtrace.images import ImageSet
-from patchtrace.sheet import FAINT, FRAME, INK, OTHERS, PAPER, SOURCES, percent
+from patchtrace.sheet import FAINT, FRAME, INK, OTHERS, PAPER, SOURCES, fitting_text, percent
 
 SIDE, GAP, MARGIN, LINE = 224, 28, 28, 20
 #: Dark to light, and alike to all eyes (the anchors of cividis).
@@ -236,11 +236,4 @@ def _legend(draw: ImageDraw.ImageDraw, sheet: Image.Image, x: int, y: int) -> No
 
 
 def _write(draw: ImageDraw.ImageDraw, at: tuple[int, int], text: str, ink: str, width: int) -> None:
-    """Text that fits; of a long one the end is kept, which tells images apart."""
-    font = _font(14)
-    text = "".join(c if c.isprintable() else "?" for c in text)
-    shown = text
-    while len(shown) > 1 and draw.textlength(shown, font) > width:
-        text = text[1:]
-        shown = "…" + text
-    draw.text(at, shown, ink, font)
+    fitting_text(draw, at, text, ink, _font(14), width)

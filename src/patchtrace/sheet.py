@@ -53,13 +53,13 @@ def contact_sheet(
     for number, hits in enumerate(rows):
         top_edge = MARGIN + HEADER + number * (TILE + CAPTION + GAP)
         _tile(sheet, queries.picture(number), MARGIN, top_edge, ACCENT)
-        _text(draw, (MARGIN, top_edge + TILE + 8), result.query_ids[number], FAINT, small)
+        fitting_text(draw, (MARGIN, top_edge + TILE + 8), result.query_ids[number], FAINT, small)
         colours: dict[int, str] = {}
         if provenance is not None:
             colours = source_colours(provenance, number)
             shown = provenance_map(provenance, number, colours)
             _tile(sheet, Image.fromarray(shown), map_left, top_edge, FRAME)
-            _text(draw, (map_left, top_edge + TILE + 8), "colours of frames", FAINT, small)
+            fitting_text(draw, (map_left, top_edge + TILE + 8), "colours of frames", FAINT, small)
         for place, hit in enumerate(hits):
             x = left + place * (TILE + GAP)
             _tile(sheet, train.picture(hit.index), x, top_edge, colours.get(hit.index, FRAME), hit.index in colours)
@@ -111,14 +111,16 @@ def _caption(
     if bar:
         draw.rectangle((x, y + 8, x + bar - 1, y + 11), fill=ACCENT)
     draw.text((x, y + 14), percent(hit.share), INK, bold)
-    _text(draw, (x, y + 33), hit.id, FAINT, small)
+    fitting_text(draw, (x, y + 33), hit.id, FAINT, small)
 
 
-def _text(draw: ImageDraw.ImageDraw, at: tuple[int, int], text: str, ink: str, font: Font) -> None:
-    """Text that fits under a tile: of a long id the end is kept, which tells images apart."""
+def fitting_text(
+    draw: ImageDraw.ImageDraw, at: tuple[int, int], text: str, ink: str, font: Font, width: int = TILE
+) -> None:
+    """Text that fits into a width: of a long id the end is kept, which tells images apart."""
     text = "".join(c if c.isprintable() else "?" for c in text)
     shown = text
-    while len(shown) > 1 and draw.textlength(shown, font) > TILE:
+    while len(shown) > 1 and draw.textlength(shown, font) > width:
         text = text[1:]
         shown = "…" + text
     draw.text(at, shown, ink, font)

@@ -16,7 +16,7 @@ from patchtrace.engines import NoisyQuery
 from patchtrace.engines.reference import noisy_patches
 from patchtrace.explain import spread
 from patchtrace.viewer.data import answer_of, packed
-from patchtrace.viewer.make import make_report
+from patchtrace.viewer.make import look_closer, make_report
 
 
 def unpacked(array):
@@ -165,7 +165,7 @@ def test_arrays_are_packed_to_their_type():
 
 def test_a_report_is_one_file(made, tmp_path):
     result, queries, train, *_ = made
-    path = make_report(tmp_path / "report.html", result, queries, train, command="patchtrace attribute")
+    path = make_report(tmp_path / "report.html", *look_closer(result, queries, train, command="patchtrace attribute"))
     text = path.read_text()
     assert "00.png" in text
     assert all(target.startswith(("data:image/", "#")) for target in re.findall(r'(?:src|href)="([^"]*)', text))

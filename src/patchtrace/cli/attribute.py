@@ -28,7 +28,7 @@ from patchtrace.cli.options import (
 from patchtrace.images import ImageSet
 from patchtrace.methods import DEFAULT_SIZE, NDA, MachineInfluence, Method, PixelSimilarity, RandomScores
 from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
-from patchtrace.viewer.make import make_report
+from patchtrace.viewer.make import look_closer, make_report
 
 #: For each method the options that have a meaning for it and not for all.
 ENGINE = ("engine", "threads", "device", "memory")
@@ -112,7 +112,9 @@ def attribute(context: click.Context, /, **options: Any) -> int:
     for query, path in enumerate(_reports(options["report"], len(queries))):
         with progress_bar("looking closer", quiet) as progress:
             engine = {name: options[name] for name in ENGINE}
-            make_report(path, result, queries, train, query, command=_command(), progress=progress, **engine)
+            make_report(
+                path, *look_closer(result, queries, train, query, command=_command(), progress=progress, **engine)
+            )
         if not quiet:
             click.echo(f"written to {path}", err=True)
     if options["json"]:

@@ -27,7 +27,7 @@ from patchtrace.methods import DEFAULT_SIZE, NDA
 from patchtrace.progress import Progress
 from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
 from patchtrace.viewer.data import Answer
-from patchtrace.viewer.make import make_answer
+from patchtrace.viewer.make import look_closer
 
 if TYPE_CHECKING:
     from patchtrace.server import Answerer
@@ -127,6 +127,6 @@ def answerer(method: NDA, engine: dict[str, Any], max_pixels: int = 50_000_000) 
         query = ImageSet(decode(data, rules)[None], (name,), decoding=rules, files=(data,))
         result = method.attribute(query, progress=progress, remark=remark)
         remark("looking closer")
-        return make_answer(result, query, train, progress=progress, **engine)
+        return look_closer(result, query, train, progress=progress, **engine)[1]
 
     return answer

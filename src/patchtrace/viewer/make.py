@@ -20,7 +20,7 @@ from patchtrace.viewer.report import Picture, write_report
 PAIRS = 3
 
 
-def make_answer(
+def look_closer(
     result: Attribution,
     queries: ImageSet,
     train: ImageSet,
@@ -29,37 +29,24 @@ def make_answer(
     command: str = "",
     progress: Progress | None = None,
     **engine: Any,
-) -> Answer:
+) -> tuple[Look, Answer]:
     """What there is to see of a query; takes about as long as two draws of the noise."""
     explanation = explain(result, queries, train, query, images=SHOWN, progress=progress, **engine)
-    return answer_of(result, queries, train, query, explanation, command=command)
-
-
-def make_report(
-    path: str | Path,
-    result: Attribution,
-    queries: ImageSet,
-    train: ImageSet,
-    query: int = 0,
-    *,
-    command: str = "",
-    progress: Progress | None = None,
-    **engine: Any,
-) -> Path:
-    """Write the report of one query: a page with everything in it."""
-    explanation = explain(result, queries, train, query, images=SHOWN, progress=progress, **engine)
     answer = answer_of(result, queries, train, query, explanation, command=command)
-    look = Look(result, query, queries, train, explanation)
-    pairs = explanation.pairs([int(index) for index in explanation.images[:6]])
+    return Look(result, query, queries, train, explanation), answer
+
+
+def make_report(path: str | Path, look: Look, answer: Answer) -> Path:
+    """Write the report of one query: a page with everything in it."""
+    pairs = look.explanation.pairs([int(index) for index in look.explanation.images[:6]])
     pictures = [
         _picture("The query and the images that it resembles most", overview(look, pairs), "patches outlined on both"),
         _picture("For each pixel the image that accounts for most of it", mosaic_picture(look), "a coloured map"),
     ]
     for pair in pairs[:PAIRS]:
         name = look.hit(pair.index).id
-        pictures.append(
-            _picture(f"The query and {name}", pair_picture(look, pair), f"heat maps on the query and on {name}")
-        )
+        shown = pair_picture(look, pair)
+        pictures.append(_picture(f"The query and {name}", shown, f"heat maps on the query and on {name}"))
     return write_report(path, answer.inlined(), pictures)
 
 
