@@ -161,10 +161,13 @@ def measured(images: int) -> dict[str, Any]:
             row(f"plain, {draws}", two_runs, draws * whole)
     for most in (1, 3, 4, 5, 6, 8, 12, 16, 24):
         runs = [[adaptive(ours, q, run, most * whole) for run in (0, 1)] for q in range(QUERIES)]
+        seconds = float(np.mean([one["seconds"] for two in runs for one in two]))
+        if seconds == rows[-1]["seconds"]:  # no run could go on any more
+            break
         row(
             "auto, least" if most == 1 else f"auto, up to {most}",
             [(a["mean"], b["mean"]) for a, b in runs],
-            float(np.mean([one["seconds"] for two in runs for one in two])),
+            seconds,
             settled=float(np.mean([one["sure"] >= 0.95 for two in runs for one in two])),
             settled_overlap=_mean(
                 [compared(a["mean"], b["mean"])[0] for a, b in runs if min(a["sure"], b["sure"]) >= 0.95]
@@ -265,6 +268,8 @@ def coverage(ours: Drawn) -> dict[str, tuple[float, float]]:
     found = {}
     rng = np.random.default_rng(0)
     for draws in (2, 4):
+        if any(2 * level.shape[1] < draws + 2 * size for level, size in zip(ours.values[0], ours.sizes, strict=True)):
+            continue  # too few others to compare with
         first, everywhere = [], []
         for repeat in range(40):
             moments, rest, rest_variance = [], [], []
@@ -311,7 +316,8 @@ def print_tables(results: dict[str, Any]) -> None:
             ("images that hold 98 % of the weight", part["needed"], 2),
         ):
             print(f"| {name} | " + " | ".join(f"{x:.{digits}f}" for x in numbers) + " |")
-        print("\n| draws at each level | first 50 images | all images |\n|---|---|---|")
+        if part["coverage"]:
+            print("\n| draws at each level | first 50 images | all images |\n|---|---|---|")
         for draws, (first, everywhere) in part["coverage"].items():
             print(f"| {draws} | {first:.3f} | {everywhere:.3f} |")
 
