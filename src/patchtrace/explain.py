@@ -185,6 +185,7 @@ def explain(
         clean,
         noisy,
         normalisers,
+        threads,
     )
 
 
@@ -251,6 +252,7 @@ class Explanation:
     clean: NDArray[np.float32]
     noisy: list[NoisyQuery]
     normalisers: list[Floats]
+    threads: int | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -322,7 +324,7 @@ class Explanation:
         """The same for several images."""
         found: list[list[_StepPair]] = [[] for _ in indices]
         count = Counter(progress, len(self.steps) * len(indices))
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # NumPy lets other threads work meanwhile
+        with ThreadPoolExecutor(self.threads or os.cpu_count()) as pool:  # NumPy lets other threads work meanwhile
             for step, query, normaliser in zip(self.steps, self.noisy, self.normalisers, strict=True):
                 groups = _groups(step.comparison, self.size)
                 left = [noisy_patches(version, step.comparison) for version in query]

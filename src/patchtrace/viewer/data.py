@@ -35,11 +35,15 @@ COMPARED_PLACE, STANDS_OUT = 20, 2.0
 
 @dataclass(frozen=True)
 class Answer:
-    """A view, its pictures (PNG or JPEG) by key, and the evidence for each image that it shows, in its order."""
+    """A view, its pictures (PNG or JPEG) by key, and, in its order, the evidence for each image that it shows.
+
+    ``pairs`` is the same as ``evidence``, not yet made small, for those who draw pictures of it.
+    """
 
     view: dict[str, Any]
     pictures: dict[str, bytes]
     evidence: list[dict[str, Any]]
+    pairs: Sequence[Pair] = ()
 
     def inlined(self) -> dict[str, Any]:
         """The view with everything in it."""
@@ -115,7 +119,7 @@ def answer_of(
         ],
         "mosaic": {"owner": packed(owner, "u2", 1.0), "part": packed(mosaic.part, "u1")},
     }
-    return Answer(view, pictures, [evidence(pair, explanation.steps, width) for pair in pairs])
+    return Answer(view, pictures, [evidence(pair, explanation.steps, width) for pair in pairs], pairs)
 
 
 def evidence(pair: Pair, steps: Sequence[Step], width: int) -> dict[str, Any]:

@@ -38,12 +38,12 @@ def look_closer(
 
 def make_report(path: str | Path, look: Look, answer: Answer) -> Path:
     """Write the report of one query: a page with everything in it."""
-    pairs = look.explanation.pairs([int(index) for index in look.explanation.images[:6]])
+    shown = overview(look, answer.pairs)
     pictures = [
-        _picture("The query and the images that it resembles most", overview(look, pairs), "patches outlined on both"),
+        _picture("The query and the images that it resembles most", shown, "patches outlined on both"),
         _picture("For each pixel the image that accounts for most of it", mosaic_picture(look), "a coloured map"),
     ]
-    for pair in pairs[:PAIRS]:
+    for pair in answer.pairs[:PAIRS]:
         name = look.hit(pair.index).id
         shown = pair_picture(look, pair)
         pictures.append(_picture(f"The query and {name}", shown, f"heat maps on the query and on {name}"))
