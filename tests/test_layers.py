@@ -20,11 +20,11 @@ LAYERS = [
     ["recipe", "images", "sampling", "provenance"],
     ["attribution"],
     ["engines"],
-    ["score_machine"],
+    ["score_machine", "diffusion"],
     ["methods"],
     ["explain"],
     ["sheet", "demo"],
-    ["pictures"],
+    ["pictures", "evaluate"],
     ["viewer"],
     ["server"],
     ["cli"],
@@ -60,6 +60,6 @@ def test_imports_go_one_way(path):
 
 
 def test_importing_patchtrace_loads_no_optional_part():
-    code = "import patchtrace, sys; print([m for m in ('pyarrow', 'datasets', 'torch', 'pandas') if m in sys.modules])"
+    code = "import patchtrace, sys; print([m for m in ('pyarrow', 'datasets', 'torch', 'pandas', 'diffusers', 'matplotlib') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -1,0 +1,273 @@
+"""A trained model: load it, ask for its loss on pictures, let it make new ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from patchtrace.diffusion.models import diffusers, read_configuration
+from patchtrace.errors import PatchtraceError
+from patchtrace.files import replacing
+from patchtrace.images import ImageSet
+from patchtrace.progress import Counter, Progress
+from patchtrace.schedule import NAMES, Schedule
+
+if TYPE_CHECKING:
+    import torch
+    from diffusers import UNet2DModel
+    from torch import Tensor
+
+WEIGHTS = "diffusion_pytorch_model.safetensors"
+#: Pictures that go through the model at once where nothing else is said.
+BATCH = 128
+Sampler = Literal["ddim", "ddpm"]
+
+
+@dataclass(frozen=True)
+class Denoiser:
+    """A diffusion model that predicts noise.
+
+    Attributes
+    ----------
+    model : diffusers.UNet2DModel
+        In evaluation mode.
+    schedule : Schedule
+        The noise it was trained on.
+
+    Examples
+    --------
+    >>> import patchtrace as pt
+    >>> from patchtrace.diffusion import Training, train  # doctest: +SKIP
+    >>> model = train(photos, "model/", Training.of("ddpm-small"))  # doctest: +SKIP
+    >>> model.sample(16, seed=1).shape  # doctest: +SKIP
+    (16, 3, 16, 16)
+    """
+
+    model: UNet2DModel
+    schedule: Schedule
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of its pictures."""
+        config = self.model.config
+        size = config.sample_size
+        height, width = (size, size) if isinstance(size, int) else size
+        return config.in_channels, height, width
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    # --- files ---
+
+    def save(self, directory: Path) -> None:
+        """Write it as diffusers' DDPMPipeline has it, weights as safetensors; the weights come last."""
+        from safetensors.torch import save_file
+
+        (directory / "unet").mkdir(parents=True, exist_ok=True)
+        (directory / "scheduler").mkdir(exist_ok=True)
+        fields = {name: value for name, value in dict(self.model.config).items() if not name.startswith("_")}
+        version = diffusers().__version__
+        unet = {"_class_name": "UNet2DModel", "_diffusers_version": version, **fields}
+        index = {
+            "_class_name": "DDPMPipeline",
+            "_diffusers_version": version,
+            "unet": ["diffusers", "UNet2DModel"],
+            "scheduler": ["diffusers", "DDPMScheduler"],
+        }
+        for place, content in (
+            ("model_index.json", index),
+            ("scheduler/scheduler_config.json", _scheduler_fields(self.schedule, version)),
+            ("unet/config.json", unet),
+        ):
+            with replacing(directory / place) as temporary:
+                temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        weights = {name: value.detach().cpu().contiguous() for name, value in self.model.state_dict().items()}
+        with replacing(directory / "unet" / WEIGHTS) as temporary:
+            save_file(weights, temporary, metadata={"format": "pt"})
+
+    @classmethod
+    def load(cls, directory: str | Path, device: str = "cpu") -> Denoiser:
+        """A model from the directory of a diffusers pipeline or of a UNet2DModel, from safetensors only."""
+        directory = Path(directory)
+        unet = directory / "unet" if (directory / "unet").is_dir() else directory
+        read_configuration(unet)
+        if not (unet / WEIGHTS).is_file():
+            raise PatchtraceError(
+                f"{str(unet)!r} has no {WEIGHTS}: give the directory of a finished model, saved as safetensors"
+            )
+        schedule = Schedule.named("ddpm-linear")
+        described = directory / "scheduler" / "scheduler_config.json"
+        if described.is_file():
+            fields = json.loads(described.read_text(encoding="utf-8"))
+            if fields.get("prediction_type", "epsilon") != "epsilon":
+                raise PatchtraceError(
+                    f"the model in {str(directory)!r} predicts {fields['prediction_type']!r}: only models that predict "
+                    "the noise (epsilon) work here"
+                )
+            schedule = Schedule.from_diffusers(fields)
+        model = diffusers().UNet2DModel.from_pretrained(
+            unet, use_safetensors=True, local_files_only=True, low_cpu_mem_usage=False
+        )
+        return cls(model.to(device).eval(), schedule)
+
+    # --- loss ---
+
+    def noised(self, pictures: Tensor, noise: Tensor, timesteps: Tensor) -> Tensor:
+        """Pictures with noise, as the model sees them at these timesteps."""
+        return noised(pictures, noise, timesteps, self.schedule)
+
+    def loss(
+        self,
+        queries: ImageSet,
+        *,
+        timesteps: int | Sequence[int] = 1000,
+        draws: int = 1,
+        seed: int = 0,
+        batch: int = BATCH,
+        progress: Progress | None = None,
+    ) -> NDArray[np.float64]:
+        """How badly the model guesses the noise on each query: the mean squared error, (queries,).
+
+        Parameters
+        ----------
+        timesteps : int or sequence of int
+            At which timesteps, or how many of them, spread evenly over the schedule.
+        draws : int
+            Noises at each timestep.
+        seed : int
+            Of the noise. Query number i gets the same noise from every model, so that models can be compared.
+        """
+        import torch
+
+        self.check(queries)
+        times = spread(timesteps, len(self.schedule))
+        counter = Counter(progress, len(queries) * len(times) * draws)
+        losses = np.empty(len(queries))
+        t = torch.tensor(np.tile(times, draws), device=self.device)
+        for query in range(len(queries)):
+            clean = torch.from_numpy(queries.block(query, query + 1)).to(self.device)
+            noise = query_noise(seed, query, len(t), self.shape).to(self.device)
+            total = 0.0
+            for start in range(0, len(t), batch):
+                with torch.no_grad():
+                    part, at = noise[start : start + batch], t[start : start + batch]
+                    guess = self.model(self.noised(clean, part, at), at).sample
+                    total += float((guess - part).square().mean(dim=(1, 2, 3)).double().sum())
+                counter.add(len(at))
+            losses[query] = total / len(t)
+        return losses
+
+    def check(self, images: ImageSet) -> None:
+        """Refuse pictures of another size."""
+        if images.shape != self.shape:
+            raise PatchtraceError(
+                f"the model works on {self.shape} and the images have {images.shape} (channels, height, width): "
+                "open them with the model's size"
+            )
+
+    # --- pictures ---
+
+    def sample(
+        self,
+        count: int,
+        *,
+        sampler: Sampler = "ddim",
+        steps: int = 50,
+        seed: int = 0,
+        first: int = 0,
+        batch: int = BATCH,
+        progress: Progress | None = None,
+    ) -> NDArray[np.uint8]:
+        """New pictures, u8 (count, channels, height, width).
+
+        Parameters
+        ----------
+        sampler : {"ddim", "ddpm"}
+            ddim adds no noise on the way, so that a picture depends on its first noise and the model alone.
+        seed, first : int
+            Picture number i (counted from ``first``) starts from the same noise in every call and in every model.
+        """
+        import torch
+
+        if sampler not in ("ddim", "ddpm"):
+            raise PatchtraceError(f"sampler is {sampler!r}: use ddim or ddpm")
+        if not 1 <= steps <= len(self.schedule):
+            raise PatchtraceError(f"steps is {steps}: use 1 to {len(self.schedule)}")
+        counter = Counter(progress, count * steps)
+        made = [np.empty((0, *self.shape), np.uint8)]
+        for start in range(0, count, batch):
+            numbers = range(first + start, first + min(count, start + batch))
+            generators = [torch.Generator().manual_seed(_number(seed, number)) for number in numbers]
+            x = torch.stack([torch.randn(self.shape, generator=one) for one in generators]).to(self.device)
+            scheduler = self._scheduler(sampler)
+            scheduler.set_timesteps(steps)
+            for t in scheduler.timesteps:
+                with torch.no_grad():
+                    guess = self.model(x, t.to(self.device)).sample
+                # on a GPU too the noise comes from the generators of the processor
+                x = scheduler.step(guess, t, x, **({"generator": generators} if sampler == "ddpm" else {})).prev_sample
+                counter.add(len(x))
+            made.append(((x.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).cpu().numpy())
+        return np.concatenate(made)
+
+    def _scheduler(self, sampler: Sampler) -> Any:
+        kind = diffusers().DDIMScheduler if sampler == "ddim" else diffusers().DDPMScheduler
+        return kind.from_config(_scheduler_fields(self.schedule, ""))
+
+
+def spread(timesteps: int | Sequence[int], steps: int) -> list[int]:
+    """So many timesteps, spread evenly over the schedule, each in the middle of its part; or those that are given.
+
+    >>> spread(4, 1000)
+    [125, 375, 625, 875]
+    """
+    if isinstance(timesteps, int):
+        if not 1 <= timesteps <= steps:
+            raise PatchtraceError(f"timesteps is {timesteps}: use 1 to {steps}, or a list of timesteps")
+        return [int(steps * (i + 0.5) / timesteps) for i in range(timesteps)]
+    times = [int(t) for t in timesteps]
+    if not times or min(times) < 0 or max(times) >= steps:
+        raise PatchtraceError(f"timesteps are {times}: use at least one, each from 0 to {steps - 1}")
+    return times
+
+
+def noised(pictures: Tensor, noise: Tensor, timesteps: Tensor, schedule: Schedule) -> Tensor:
+    """Pictures with noise at these timesteps of the schedule, one for each row of noise."""
+    import torch
+
+    alphas = torch.tensor(schedule.alphas_cumprod, dtype=torch.float64)[timesteps.cpu()][:, None, None, None]
+    signal, strength = (x.to(noise) for x in (alphas.sqrt(), (1 - alphas).sqrt()))
+    return signal * pictures + strength * noise
+
+
+def query_noise(seed: int, query: int, count: int, shape: tuple[int, int, int]) -> Tensor:
+    """Noise for one query that does not depend on how many others there are: (count, channels, height, width)."""
+    import torch
+
+    return torch.from_numpy(np.random.default_rng([seed, query]).standard_normal((count, *shape), dtype=np.float32))
+
+
+def _number(*parts: int) -> int:
+    """One seed out of several numbers."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def _scheduler_fields(schedule: Schedule, version: str) -> dict[str, Any]:
+    """The schedule as diffusers describes it: by its name, or by its betas."""
+    fields: dict[str, Any] = {"_class_name": "DDPMScheduler", "num_train_timesteps": len(schedule), "clip_sample": True}
+    if version:
+        fields["_diffusers_version"] = version
+    if schedule.name in NAMES and schedule == Schedule.named(schedule.name) and schedule.name != "scaled-linear":
+        return {**fields, "beta_schedule": NAMES[schedule.name], "beta_start": 1e-4, "beta_end": 0.02}
+    alphas = np.array([1.0, *schedule.alphas_cumprod])
+    return {**fields, "trained_betas": (1 - alphas[1:] / alphas[:-1]).tolist()}
+
+
+__all__ = ["BATCH", "Denoiser", "noised", "query_noise", "spread"]

@@ -1,0 +1,323 @@
+"""Training a model, so that it can be killed at any moment and still ends with the same weights.
+
+Nothing random is carried from step to step: which pictures, flips, timesteps, noises and dropout a step sees follows
+from the seed and the number of the step. So the state on disk is the weights, the optimiser's moments and that number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from patchtrace.diffusion.denoiser import Denoiser, noised
+from patchtrace.diffusion.models import build, configuration, diffusers
+from patchtrace.errors import PatchtraceError
+from patchtrace.files import replacing
+from patchtrace.images import ImageSet
+from patchtrace.progress import Progress
+from patchtrace.schedule import Schedule
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+Precision = Literal["fp32", "bf16"]
+#: Seconds between two states on disk; a killed run loses no more than this.
+SAVE_EVERY = 60.0
+STATE, RECORD = "state.safetensors", "training.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How a model is trained. Equal settings and equal images give equal weights, on the same kind of device.
+
+    Parameters
+    ----------
+    model : str
+        A name of ``patchtrace.diffusion.CONFIGURATIONS``, a ``config.json`` of diffusers, or the directory of a saved
+        model, whose architecture is then used with fresh weights.
+    epochs, batch : int
+        How often each image is seen, and how many at once.
+    rate, weight_decay, warmup : float
+        Of AdamW; the rate grows over the first part ``warmup`` of the steps and then falls as a cosine to 0.
+    flips : bool
+        Whether images are mirrored at random.
+    schedule : str
+        Of the noise.
+    precision : {"fp32", "bf16"}
+        bf16: matrix products in bfloat16, weights in float32.
+    checkpoints : int
+        How many models to keep on the way, spread evenly; the last is the finished one.
+    seed : int
+        Of the first weights and all that is random in training.
+
+    Examples
+    --------
+    >>> Training.of("ddpm-cifar").epochs
+    200
+    """
+
+    model: str = "ddpm-small"
+    epochs: int = 120
+    batch: int = 64
+    rate: float = 2e-3
+    weight_decay: float = 1e-6
+    warmup: float = 0.1
+    flips: bool = True
+    schedule: str = "ddpm-linear"
+    precision: Precision = "fp32"
+    checkpoints: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 1), ("batch", 1), ("checkpoints", 0), ("seed", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise PatchtraceError(f"{name} is {value!r}: use a whole number of at least {least}")
+        if not (self.rate > 0 and self.weight_decay >= 0 and 0 <= self.warmup <= 1):
+            raise PatchtraceError("use a rate above 0, a weight_decay of at least 0 and a warmup from 0 to 1")
+        if self.precision not in get_args(Precision):
+            raise PatchtraceError(f"precision is {self.precision!r}: use one of {', '.join(get_args(Precision))}")
+        Schedule.named(self.schedule)
+
+    @classmethod
+    def of(cls, model: str, **changes: Any) -> Training:
+        """The settings that go with a model: the paper's for all but ddpm-small."""
+        paper: dict[str, Any] = {"epochs": 200, "batch": 128, "rate": 1e-4}
+        return cls(**{"model": model, **({} if model == "ddpm-small" else paper), **changes})
+
+    def steps(self, images: int) -> int:
+        """How many steps it takes to see so many images as often as asked."""
+        return math.ceil(self.epochs * images / self.batch)
+
+    def rate_at(self, step: int, steps: int) -> float:
+        """The learning rate: up in a line, down as a cosine.
+
+        >>> [round(Training(rate=1.0).rate_at(step, 100), 2) for step in (0, 9, 10, 55, 99)]
+        [0.1, 1.0, 1.0, 0.5, 0.0]
+        """
+        rising = math.ceil(self.warmup * steps)
+        if step < rising:
+            return self.rate * (step + 1) / rising
+        return self.rate * 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1, steps - rising)))
+
+    def fingerprint(self, images: ImageSet) -> str:
+        """A hash of all that decides the weights: settings, architecture, images and their order."""
+        described = {**asdict(self), "model": configuration(self.model, images.shape)}
+        told = json.dumps([described, images.fingerprint()], sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()
+
+
+def train(
+    images: Any,
+    directory: str | Path,
+    training: Training | None = None,
+    *,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    remark: Callable[[str], None] | None = None,
+) -> Denoiser:
+    """Train a model and save it, or go on where an earlier call with the same images and settings ended.
+
+    Parameters
+    ----------
+    images : ImageSet, path, array, ...
+        Anything that ``ImageSet.open`` takes.
+    directory : path
+        Where the model goes, as a diffusers pipeline, with ``training.json`` and ``checkpoints/`` beside it.
+    training : Training, optional
+        The settings; without them those of ddpm-small.
+    device : str
+        Such as ``"cuda"``.
+    progress : callable, optional
+        Called with (done, total), in steps.
+    remark : callable, optional
+        Called with the loss, in words, now and then.
+    """
+    diffusers()
+    opened, place = ImageSet.open(images), Path(directory)
+    settings = training or Training()
+    told = settings.fingerprint(opened)
+    place.mkdir(parents=True, exist_ok=True)
+    record = place / RECORD
+    if record.is_file():
+        if json.loads(record.read_text(encoding="utf-8"))["fingerprint"] != told:
+            raise PatchtraceError(f"{str(place)!r} holds a model of other images or settings: choose another directory")
+        return Denoiser.load(place, device)
+    run = _Run(opened, place, settings, told, device)
+    run.resume()
+    run.go(progress, remark)
+    return run.finish()
+
+
+class _Run:
+    """One training on its way."""
+
+    def __init__(self, images: ImageSet, place: Path, settings: Training, fingerprint: str, device: str) -> None:
+        import torch
+
+        self.images, self.place, self.settings, self.fingerprint = images, place, settings, fingerprint
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(settings.seed)
+            model = build(configuration(settings.model, images.shape))
+        self.device = _device(device)
+        self.model = model.to(self.device).train()
+        self.optimiser = torch.optim.AdamW(
+            self.model.parameters(), lr=settings.rate, weight_decay=settings.weight_decay
+        )
+        self.schedule = Schedule.named(settings.schedule)
+        self.steps = settings.steps(len(images))
+        kept = settings.checkpoints
+        self.keep_at = {round(self.steps * (i + 1) / kept) for i in range(kept)}
+        self.step, self.seconds, self.losses = 0, 0.0, list[float]()
+
+    # --- on disk ---
+
+    def resume(self) -> None:
+        """Go back to the last state on disk, if there is one."""
+        from safetensors import safe_open
+
+        if not (self.place / STATE).is_file():
+            return
+        with safe_open(self.place / STATE, "pt") as state:
+            facts = json.loads(state.metadata()["facts"])
+            if facts["fingerprint"] != self.fingerprint:
+                raise PatchtraceError(
+                    f"{str(self.place)!r} holds the half-trained model of other images or settings: "
+                    "choose another directory"
+                )
+            self.model.load_state_dict({name: state.get_tensor(f"model.{name}") for name in self.model.state_dict()})
+            self.step, self.seconds, self.losses = facts["step"], facts["seconds"], facts["losses"]
+            for name, parameter in self.model.named_parameters():
+                self.optimiser.state[parameter] = {
+                    moment: state.get_tensor(f"{moment}.{name}").to("cpu" if moment == "step" else self.device)
+                    for moment in ("step", "exp_avg", "exp_avg_sq")
+                }
+
+    def save(self) -> None:
+        from safetensors.torch import save_file
+
+        tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        for name, parameter in self.model.named_parameters():
+            tensors |= {f"{moment}.{name}": value for moment, value in self.optimiser.state[parameter].items()}
+        facts = {"fingerprint": self.fingerprint, "step": self.step, "seconds": self.seconds, "losses": self.losses}
+        with replacing(self.place / STATE) as temporary:
+            save_file(
+                {name: value.detach().cpu().contiguous() for name, value in tensors.items()},
+                temporary,
+                metadata={"facts": json.dumps(facts)},
+            )
+
+    def finish(self) -> Denoiser:
+        """Write the model, then the record that says it is whole; only then is the state no longer needed."""
+        model = Denoiser(self.model.eval(), self.schedule)
+        model.save(self.place)
+        record = {
+            "fingerprint": self.fingerprint,
+            "training": asdict(self.settings),
+            "images": len(self.images),
+            "steps": self.steps,
+            "seconds": round(self.seconds, 1),
+            "losses": self.losses,
+        }
+        with replacing(self.place / RECORD) as temporary:
+            temporary.write_text(json.dumps(record, indent=1), encoding="utf-8")
+        (self.place / STATE).unlink(missing_ok=True)
+        return model
+
+    # --- steps ---
+
+    def go(self, progress: Progress | None, remark: Callable[[str], None] | None) -> None:
+        begin = saved = time.monotonic()
+        before = self.seconds
+        recent: list[float] = []
+        while self.step < self.steps:
+            recent.append(self.take_step())
+            self.step += 1
+            self.seconds = before + time.monotonic() - begin
+            if progress:
+                progress(self.step, self.steps)
+            if self.step in self.keep_at and self.step < self.steps:
+                Denoiser(self.model, self.schedule).save(self.place / "checkpoints" / f"{self.step:08d}")
+            # a hundred means of the loss tell enough of the way
+            if self.step * 100 // self.steps > (self.step - 1) * 100 // self.steps:
+                self.losses.append(round(float(np.mean(recent)), 5))
+                recent.clear()
+                if remark:
+                    remark(f"loss {self.losses[-1]:.4f}")
+                if time.monotonic() - saved > SAVE_EVERY:
+                    self.save()
+                    saved = time.monotonic()
+
+    def take_step(self) -> float:
+        import torch
+
+        batch, timesteps, noise = self.batch()
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.settings.rate_at(self.step, self.steps)
+        pictures, t, eps = (torch.from_numpy(part).to(self.device) for part in (batch, timesteps, noise))
+        halved = self.settings.precision == "bf16"
+        with self.dropout_of_this_step(), torch.autocast(self.device.type, torch.bfloat16, enabled=halved):
+            guess = self.model(noised(pictures, eps, t, self.schedule), t).sample
+        loss: Tensor = (guess.float() - eps).square().mean()
+        self.optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        return float(loss.detach())
+
+    def batch(self) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]]:
+        """The pictures, timesteps and noises of this step."""
+        count, size = len(self.images), self.settings.batch
+        first = self.step * size
+        last = min(first + size, self.settings.epochs * count)
+        # all epochs, each in its own order, stand in one row, and a step takes the next few of it
+        orders = [
+            np.random.default_rng([self.settings.seed, 0, epoch]).permutation(count)
+            for epoch in range(first // count, (last - 1) // count + 1)
+        ]
+        row = np.concatenate(orders)[first % count :][: last - first]
+        rng = np.random.default_rng([self.settings.seed, 1, self.step])
+        mirrored = rng.random(len(row)) < (0.5 if self.settings.flips else 0)
+        timesteps = rng.integers(0, len(self.schedule), len(row))
+        noise = rng.standard_normal((len(row), *self.images.shape), dtype=np.float32)
+        pictures = np.concatenate([self.images.block(i, i + 1) for i in row])
+        pictures[mirrored] = pictures[mirrored, ..., ::-1]
+        return pictures, timesteps, noise
+
+    @contextmanager
+    def dropout_of_this_step(self) -> Iterator[None]:
+        """Torch's own random numbers, which dropout uses, as they have to be in this step."""
+        import torch
+
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(int(np.random.default_rng([self.settings.seed, 2, self.step]).integers(2**62)))
+            yield
+
+
+def _device(name: str) -> torch.device:
+    import torch
+
+    try:
+        return torch.zeros(1, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise PatchtraceError(f"device is {name!r}, which is not to be had here: {error}") from error
+
+
+def checkpoints_of(directory: str | Path) -> list[Path]:
+    """The models that were kept on the way of a training, the finished one last."""
+    place = Path(directory)
+    kept = sorted(path for path in (place / "checkpoints").glob("[0-9]*") if path.is_dir())
+    return [*kept, place]
+
+
+__all__ = ["Training", "checkpoints_of", "train"]
