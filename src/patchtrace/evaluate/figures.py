@@ -1,0 +1,316 @@
+"""Figures of results, all with one look, written as PNG."""
+
+from __future__ import annotations
+
+import textwrap
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from patchtrace.errors import PatchtraceError
+from patchtrace.evaluate.tables import text_width
+from patchtrace.files import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: A value and the ends of its interval.
+Bar = tuple[float, float, float]
+#: x, y and the ends of the interval of y; the ends are None where they are not known.
+Line = tuple[ArrayLike, ArrayLike, ArrayLike | None, ArrayLike | None]
+
+INK, FAINT, GRID = "#1b1f24", "#6a737d", "#e3e7eb"
+#: Colours that everybody can tell apart (Okabe and Ito), the darkest first.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a737d")
+MARKERS = "osD^vP*"
+LOOK = {
+    "font.size": 10.0,
+    "axes.titlesize": 12.0,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 10.0,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": FAINT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "text.color": INK,
+    "text.parse_math": False,  # a name may have a dollar in it
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+}
+DPI = 144
+#: Longer names are cut, so that something is left for the figure.
+LONGEST_NAME = 36
+#: x that spans this factor gets a logarithmic axis.
+WIDE = 50
+#: Cells of a heat map up to this number have their values written in them.
+MOST_WRITTEN = 200
+
+
+def bars(path: str | Path, values: Mapping[str, Bar | Mapping[str, Bar]], *, title: str, label: str) -> Path:
+    """Horizontal bars with intervals, the first on top.
+
+    Parameters
+    ----------
+    path : path
+        Of the PNG.
+    values : mapping
+        Of each name (value, low, high), or of each name and each group of it: ``{name: {group: (value, low, high)}}``.
+    title, label : str
+        Above the figure, and of the axis of values.
+    """
+    if not values:
+        raise PatchtraceError("there is nothing to draw: give at least one value")
+    nested = {name: found if isinstance(found, Mapping) else {"": found} for name, found in values.items()}
+    groups = list(dict.fromkeys(group for found in nested.values() for group in found))
+    digits = _digits(np.array([bar[0] for found in nested.values() for bar in found.values()]))
+    thickness = 0.62 if len(groups) == 1 else 0.8 / len(groups)
+    names = [_short(name) for name in nested]
+    height = 1.25 + len(nested) * max(0.34, 0.24 * len(groups)) + (0.3 if len(groups) > 1 else 0)
+    with _figure(path, (6.2 + _inches(names), height), title) as axes:
+        for place, group in enumerate(groups):
+            rows = [row for row, found in enumerate(nested.values()) if group in found]
+            drawn = np.array([found[group] for found in nested.values() if group in found], dtype=float)
+            at = np.array(rows) + (place - (len(groups) - 1) / 2) * thickness
+            value, low, high = drawn.T
+            axes.barh(at, value, height=0.94 * thickness, color=_colour(place), alpha=0.75, label=_short(group))
+            axes.hlines(at, low, high, color=INK, linewidth=1.4)
+            caps = np.concatenate([low, high])
+            axes.plot(caps, np.tile(at, 2), "|", color=INK, markersize=6, markeredgewidth=1.4)
+            for y, number, start, end in zip(at, value, low, high, strict=True):
+                right = number >= 0
+                axes.annotate(
+                    _written(number, digits),
+                    (np.fmax(end, number) if right else np.fmin(start, number), y),  # an end may be unknown (NaN)
+                    xytext=(6 if right else -6, 0),
+                    textcoords="offset points",
+                    ha="left" if right else "right",
+                    va="center",
+                    fontsize=9,
+                )
+        axes.axvline(0, color=FAINT, linewidth=0.8)
+        axes.set(xlabel=label, yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.4, -0.6))
+        axes.margins(x=0.14)  # room for the numbers
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.grid(axis="x")
+        if len(groups) > 1:
+            _legend(axes, len(groups), "below")
+    return Path(path)
+
+
+def lines(path: str | Path, series: Mapping[str, Line], *, title: str, xlabel: str, ylabel: str) -> Path:
+    """Lines with bands. Where x spans a factor of 50 or more, its axis is logarithmic.
+
+    Parameters
+    ----------
+    path : path
+        Of the PNG.
+    series : mapping
+        Of each name (x, y, low, high); low and high are the ends of the band, or None.
+    title, xlabel, ylabel : str
+        Above the figure, and of the axes.
+    """
+    if not series:
+        raise PatchtraceError("there is nothing to draw: give at least one line")
+    with _figure(path, (7.2 if len(series) < 2 else 7.6 + _inches([_short(n) for n in series]), 4.2), title) as axes:
+        every = np.unique(np.concatenate([np.asarray(x, dtype=float).ravel() for x, *_ in series.values()]))
+        for place, (name, (x, y, low, high)) in enumerate(series.items()):
+            colour, marker = _colour(place), MARKERS[place % len(MARKERS)]
+            if low is not None and high is not None:
+                ends = np.asarray(low, dtype=float), np.asarray(high, dtype=float)
+                axes.fill_between(np.asarray(x, dtype=float), *ends, color=colour, alpha=0.16, linewidth=0)
+            axes.plot(
+                np.asarray(x, dtype=float), np.asarray(y, dtype=float), marker=marker, markersize=5, color=colour,
+                linestyle=("-", "--", ":")[place // len(COLOURS) % 3], label=_short(name),
+            )  # fmt: skip
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        if every[0] > 0 and every[-1] >= WIDE * every[0]:
+            axes.set_xscale("log")
+        if 1 < len(every) <= 10 and _apart(every, axes.get_xscale() == "log"):
+            axes.set_xticks(every, [f"{value:g}" for value in every])
+            axes.set_xticks([], minor=True)
+        axes.grid()
+        if len(series) > 1:
+            _legend(axes, len(series), "right")
+    return Path(path)
+
+
+def heatmap(
+    path: str | Path,
+    values: ArrayLike,
+    rows: Sequence[Any],
+    columns: Sequence[Any],
+    *,
+    title: str,
+    xlabel: str,
+    ylabel: str,
+    label: str,
+) -> Path:
+    """A table as colours, the largest value framed; what is not known (NaN) stays white.
+
+    Parameters
+    ----------
+    path : path
+        Of the PNG.
+    values : array (rows, columns)
+    rows, columns : sequence
+        Their names, from the top and from the left.
+    title, xlabel, ylabel, label : str
+        Above the figure, of the axes, and of the colours.
+    """
+    table = np.asarray(values, dtype=float)
+    if table.shape != (len(rows), len(columns)) or table.size == 0:
+        raise PatchtraceError(f"values of shape {table.shape} do not fit {len(rows)} rows and {len(columns)} columns")
+    across, down = [_short(str(name)) for name in columns], [_short(str(name)) for name in rows]
+    slanted = max(map(text_width, across)) > 6
+    size = 2.6 + _inches(down) + 0.62 * len(columns), 1.6 + 0.42 * len(rows) + (0.6 * _inches(across) if slanted else 0)
+    with _figure(path, (max(5.0, size[0]), max(3.0, size[1])), title) as axes:
+        from matplotlib.patches import Rectangle
+
+        shown = axes.imshow(table, cmap="viridis", aspect="auto")
+        axes.set(xlabel=xlabel, ylabel=ylabel, yticks=range(len(down)), yticklabels=down)
+        axes.set_xticks(range(len(across)), across, **(SLANT if slanted else {}))
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        known, middle = np.isfinite(table), np.inf
+        if known.any():
+            middle = float(0.4 * np.nanmin(table) + 0.6 * np.nanmax(table))  # from here on colours are light
+            best = np.unravel_index(np.nanargmax(table), table.shape)
+            frame = (float(best[1]) - 0.5, float(best[0]) - 0.5)
+            axes.add_patch(Rectangle(frame, 1, 1, fill=False, edgecolor="#d55e00", linewidth=2.5, clip_on=False))
+        if table.size <= MOST_WRITTEN:
+            digits = _digits(table)
+            for (row, column), value in np.ndenumerate(table):
+                ink = INK if not known[row, column] or value > middle else "white"
+                text = _written(value, digits) if known[row, column] else "?"
+                axes.text(column, row, text, ha="center", va="center", color=ink, fontsize=9)
+        axes.figure.colorbar(shown, ax=axes, label=label).outline.set_visible(False)
+    return Path(path)
+
+
+def boxes(path: str | Path, values: Mapping[str, ArrayLike], *, title: str, ylabel: str) -> Path:
+    """A box for each name (quarters and median; whiskers to the last value within 1.5 boxes), with all its values.
+
+    Parameters
+    ----------
+    path : path
+        Of the PNG.
+    values : mapping of str to array
+        Of each name, in any number.
+    title, ylabel : str
+        Above the figure, and of the axis of values.
+    """
+    found: dict[str, NDArray[np.float64]] = {name: np.ravel(np.asarray(v, dtype=float)) for name, v in values.items()}
+    if not found or any(len(each) == 0 for each in found.values()):
+        raise PatchtraceError("there is nothing to draw: give at least one value for each name")
+    names = [_short(name) for name in found]
+    each = max(0.75, 5.4 / len(names)) if len(names) < 8 else 0.75
+    slanted = max(map(text_width, names)) * 0.085 > 0.95 * each
+    size = max(5.0, 1.4 + each * len(names)), 4.0 + (0.6 * _inches(names) if slanted else 0)
+    with _figure(path, size, title) as axes:
+        places, rng = np.arange(len(found)), np.random.default_rng(0)
+        for place, one in zip(places, found.values(), strict=True):
+            beside = place + rng.uniform(-0.16, 0.16, len(one))
+            axes.plot(beside, one, "o", color=FAINT, alpha=0.35, markersize=3, markeredgewidth=0)
+        axes.boxplot(
+            list(found.values()),
+            positions=places,
+            widths=0.5,
+            showfliers=False,  # all values are there already
+            patch_artist=True,
+            boxprops={"facecolor": "#0072b240", "edgecolor": COLOURS[0]},
+            whiskerprops={"color": COLOURS[0]},
+            capprops={"color": COLOURS[0]},
+            medianprops={"color": COLOURS[1], "linewidth": 2},
+        )
+        axes.set_xticks(places, names, **(SLANT if slanted else {}))
+        axes.set(ylabel=ylabel, xlim=(-0.6, len(found) - 0.4))
+        axes.tick_params(axis="x", length=0)
+        axes.grid(axis="y")
+    return Path(path)
+
+
+SLANT: dict[str, Any] = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"}
+
+
+def require_matplotlib() -> None:
+    """Say what is missing before the work begins, not after it."""
+    try:
+        import matplotlib.figure
+        import matplotlib.style  # noqa: F401
+    except ImportError as error:
+        raise PatchtraceError("figures need matplotlib: install with  pip install 'patchtrace[figures]'") from error
+
+
+@contextmanager
+def _figure(path: str | Path, size: tuple[float, float], title: str) -> Iterator[Axes]:
+    """Axes to draw on, which are written to the path when the block ends well."""
+    require_matplotlib()
+    import matplotlib.style
+    from matplotlib.figure import Figure
+
+    # no pyplot: it would hold on to figures, and look for a screen. The user's own style would make another look
+    with matplotlib.style.context(["default", LOOK]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # a letter that the font lacks is drawn as a box
+        wrapped = textwrap.wrap(title, int((size[0] - 0.4) / 0.105))
+        figure = Figure(figsize=(size[0], size[1] + 0.2 * max(0, len(wrapped) - 1)))
+        figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.09)
+        axes = figure.subplots()
+        yield axes
+        figure.suptitle("\n".join(wrapped), x=0.02, ha="left", fontsize=12, fontweight="bold")
+        with replacing(Path(path)) as temporary:
+            figure.savefig(temporary, format="png", dpi=DPI)
+
+
+def _legend(axes: Axes, count: int, where: str) -> None:
+    if where == "right":
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    else:
+        axes.figure.legend(loc="outside lower center", ncols=min(count, 4))
+
+
+def _digits(values: NDArray[np.float64]) -> int:
+    """Behind the point, so that the largest value has about three figures."""
+    largest = np.abs(values[np.isfinite(values)]).max(initial=0.0)
+    return 0 if largest >= 1000 else 1 if largest >= 10 else 2 if largest >= 1 else 3
+
+
+def _written(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}".replace("-", "\N{MINUS SIGN}")  # as on the axes
+
+
+def _colour(place: int) -> str:
+    return COLOURS[place % len(COLOURS)]
+
+
+def _short(name: str) -> str:
+    """A name that fits, on one line: of a long one, beginning and end."""
+    name = "".join(c if c.isprintable() else "?" for c in name)
+    if text_width(name) <= LONGEST_NAME:
+        return name
+    end = LONGEST_NAME // 3
+    while text_width(name[: 2 * end]) + text_width(name[-end:]) >= LONGEST_NAME:
+        end -= 1
+    return f"{name[: 2 * end]}…{name[-end:]}"
+
+
+def _inches(names: Sequence[str]) -> float:
+    return 0.085 * max(map(text_width, names), default=0)
+
+
+def _apart(values: NDArray[np.float64], logarithmic: bool) -> bool:
+    """Whether labels at all of these would not touch."""
+    at = np.log(values) if logarithmic else values
+    return bool(np.diff(at).min() > 0.06 * (at[-1] - at[0]))

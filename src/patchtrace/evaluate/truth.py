@@ -1,0 +1,303 @@
+"""What scores are judged by: parts of a collection, and the losses of models that were trained on them."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from patchtrace.attribution import Attribution
+from patchtrace.errors import PatchtraceError
+from patchtrace.files import replacing
+
+
+def make_subsets(
+    images: int, count: int = 64, *, fraction: float = 0.5, classes: ArrayLike | None = None, seed: int = 0
+) -> NDArray[np.bool_]:
+    """Random parts of a collection, to train models on: bool (subsets, images).
+
+    All have the same number of images. With a larger ``count`` and the same seed the first ones stay as they were.
+
+    Parameters
+    ----------
+    images : int
+        In the collection.
+    count : int
+        Of subsets.
+    fraction : float
+        Of the images that are in each subset.
+    classes : array (images,), optional
+        Of each image, anything that can be told apart: each subset then has that fraction of every class, to the image.
+    seed : int
+        Of the choice.
+
+    Examples
+    --------
+    >>> subsets = make_subsets(10, 4, classes=[0] * 6 + [1] * 4)
+    >>> subsets.shape, subsets[:, :6].sum(axis=1), subsets[:, 6:].sum(axis=1)
+    ((4, 10), array([3, 3, 3, 3]), array([2, 2, 2, 2]))
+    """
+    for name, value, least in (("images", images, 2), ("count", count, 1), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise PatchtraceError(f"{name} is {value!r}: use a whole number of at least {least}")
+    size = int(fraction * images + 0.5) if 0 < fraction < 1 else 0
+    if not 0 < size < images:
+        raise PatchtraceError(
+            f"fraction is {fraction}: use one between 0 and 1 that takes some of the {images} images and leaves some"
+        )
+    labels = np.zeros(images, dtype=int) if classes is None else np.asarray(classes)
+    if labels.shape != (images,):
+        raise PatchtraceError(f"classes have shape {labels.shape}: use {(images,)}, one for each image")
+    members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    wanted = np.array([fraction * len(places) for places in members])
+    whole = np.floor(wanted).astype(int)
+    rng = np.random.default_rng(seed)
+    subsets = np.zeros((count, images), dtype=bool)
+    for subset in subsets:
+        # what rounding leaves over goes to the classes that lost most by it; among equals by lot, in each subset anew
+        by_lot = rng.permutation(len(members))
+        order = by_lot[np.argsort((whole - wanted)[by_lot].round(9), kind="stable")]
+        sizes = whole.copy()
+        sizes[order[: size - whole.sum()]] += 1
+        for places, take in zip(members, sizes, strict=True):
+            subset[rng.choice(places, take, replace=False)] = True
+    return subsets
+
+
+def split(queries: int, part: float = 0.5, seed: int = 0) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Queries to choose settings on, and those to report: two lists of places that share none.
+
+    >>> tuning, reported = split(10, 0.3)
+    >>> len(tuning), len(reported), len({*tuning, *reported})
+    (3, 7, 10)
+    """
+    order = np.random.default_rng(seed).permutation(queries)
+    count = round(part * queries)
+    return np.sort(order[:count]), np.sort(order[count:])
+
+
+@dataclass(frozen=True, eq=False)
+class GroundTruth:
+    """Subsets of a collection, and what models that were trained on them lose on queries.
+
+    Parameters
+    ----------
+    subsets : bool (subsets, images)
+        Which images each model was trained on.
+    losses : float64 (subsets, queries)
+        What each model loses on each query: the mean over models, where a subset has several.
+    train_ids, query_ids : tuple of str
+        Names of images and queries, in the order of the arrays; where they have none, their numbers.
+    facts : mapping
+        How it was made, plain data. Fingerprints of the image sets under ``train`` and ``queries`` are checked where
+        results have them too.
+
+    Examples
+    --------
+    >>> truth = GroundTruth(make_subsets(4, 3), np.ones((3, 2)), tuple("abcd"), ("p", "q"))
+    >>> truth.select([1]).query_ids
+    ('q',)
+    """
+
+    subsets: NDArray[np.bool_]
+    losses: NDArray[np.float64]
+    train_ids: tuple[str, ...]
+    query_ids: tuple[str, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        subsets, losses = as_subsets(self.subsets), as_losses(self.losses)
+        if len(subsets) != len(losses):
+            hint = ": losses are (subsets, queries), turn them over" if len(subsets) == losses.shape[1] else ""
+            raise PatchtraceError(f"there are {len(subsets)} subsets, but losses of {len(losses)}{hint}")
+        for ids, count, what in (
+            (self.train_ids, subsets.shape[1], "images in the subsets"),
+            (self.query_ids, losses.shape[1], "queries with losses"),
+        ):
+            if len(ids) != count:
+                raise PatchtraceError(f"{len(ids)} ids do not fit {count} {what}: give one for each")
+
+    def select(self, queries: Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]) -> GroundTruth:
+        """The truth about some of the queries: by their places, or by a mask."""
+        places = np.asarray(queries)
+        try:
+            chosen = np.arange(len(self.query_ids))[places if places.dtype == np.bool_ else places.astype(np.intp)]
+        except IndexError as error:
+            raise PatchtraceError(f"there are {len(self.query_ids)} queries: {error}") from error
+        # what was said of all the queries, such as a fingerprint, is not true of some of them
+        facts = {**{name: fact for name, fact in self.facts.items() if name != "queries"}, "selected": chosen.tolist()}
+        return replace(
+            self, losses=self.losses[:, chosen], query_ids=tuple(self.query_ids[i] for i in chosen), facts=facts
+        )
+
+    def check(self, result: Attribution) -> None:
+        """Refuse a result that is about other images or queries, or about these in another order.
+
+        Ids that are only numbers name nothing: then the number of images has to agree, and their order is trusted.
+        """
+        for ids, others, what, role in (
+            (self.train_ids, result.train_ids, "training images", "train"),
+            (self.query_ids, result.query_ids, "queries", "queries"),
+        ):
+            if len(ids) != len(others):
+                raise PatchtraceError(
+                    f"the truth is about {len(ids)} {what}, the result about {len(others)}: use the same for both"
+                )
+            if ids != others and not named_by_numbers(ids) and not named_by_numbers(others):
+                place = next(i for i, (a, b) in enumerate(zip(ids, others, strict=True)) if a != b)
+                raise PatchtraceError(
+                    f"of the {what}, number {place} is {ids[place]!r} in the truth and {others[place]!r} in the "
+                    "result: use the same images, in the same order"
+                )
+            known = self.facts.get(role), result.facts.get(role, {}).get("fingerprint")
+            if all(isinstance(fingerprint, str) for fingerprint in known) and known[0] != known[1]:
+                raise PatchtraceError(
+                    f"the {what} of the truth and of the result have other pixels: use the same files at the same size"
+                )
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as npz: subsets, losses, train_ids, query_ids, and facts as JSON text. Nothing is pickled."""
+        path = Path(path)
+        with replacing(path) as temporary, temporary.open("wb") as stream:
+            np.savez_compressed(
+                stream,
+                subsets=as_subsets(self.subsets),
+                losses=as_losses(self.losses),
+                train_ids=np.array(self.train_ids, dtype=np.str_),
+                query_ids=np.array(self.query_ids, dtype=np.str_),
+                facts=np.array(json.dumps(dict(self.facts))),
+            )
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path, *, images: int | None = None) -> GroundTruth:
+        """Read what :meth:`save` wrote, or what others have published in the same form.
+
+        Only ``subsets`` and ``losses`` are needed; ids are numbers if there are none. Subsets may be booleans, 0 and 1,
+        or bits packed by ``np.packbits(subsets, axis=1)``, if the number of images is known: from ``train_ids``, or
+        from ``images``.
+        """
+        path = Path(path)
+        arrays = _read(path)
+        try:
+            losses = as_losses(arrays["losses"])
+            train_ids = _ids(arrays.get("train_ids"))
+            if train_ids is not None:
+                if images not in (None, len(train_ids)):
+                    raise PatchtraceError(f"it is about {len(train_ids)} images, not about {images}")
+                images = len(train_ids)
+            subsets = unpacked(arrays["subsets"], images)
+            query_ids = _ids(arrays.get("query_ids"))
+            return cls(
+                subsets,
+                losses,
+                numbers(subsets.shape[1]) if train_ids is None else train_ids,
+                numbers(losses.shape[1]) if query_ids is None else query_ids,
+                _facts(arrays.get("facts")),
+            )
+        except PatchtraceError as error:
+            raise PatchtraceError(f"the truth in {str(path)!r}: {error}") from error
+
+
+def as_subsets(subsets: ArrayLike) -> NDArray[np.bool_]:
+    """Subsets as booleans (subsets, images); 0 and 1 will do."""
+    found = np.asarray(subsets)
+    if found.ndim != 2 or 0 in found.shape:
+        raise PatchtraceError(f"subsets have shape {found.shape}: use (subsets, images)")
+    if found.dtype != np.bool_ and (found.dtype.kind not in "iuf" or not np.isin(found, (0, 1)).all()):
+        raise PatchtraceError(
+            "subsets are neither booleans nor 0 and 1: say for each image whether it is in the subset"
+        )
+    return found.astype(np.bool_, copy=False)
+
+
+def as_losses(losses: ArrayLike) -> NDArray[np.float64]:
+    """Losses as float64 (subsets, queries), all finite."""
+    found = np.asarray(losses)
+    if found.ndim != 2 or 0 in found.shape or found.dtype.kind not in "iuf":
+        raise PatchtraceError(f"losses are {found.dtype} of shape {found.shape}: use numbers (subsets, queries)")
+    finite = np.isfinite(found)
+    if not finite.all():
+        subset, query = np.argwhere(~finite)[0]
+        raise PatchtraceError(
+            f"the loss of subset {subset} on query {query} is {found[subset, query]}: measure it, or leave it out"
+        )
+    return found.astype(np.float64, copy=False)
+
+
+def unpacked(subsets: NDArray[Any], images: int | None = None) -> NDArray[np.bool_]:
+    """Subsets as booleans, from booleans, 0 and 1, or packed bits.
+
+    >>> packed = np.packbits(np.array([[1, 0, 0, 1, 1, 0, 0, 0, 0, 1]]), axis=1)
+    >>> unpacked(packed, images=10).astype(int)
+    array([[1, 0, 0, 1, 1, 0, 0, 0, 0, 1]])
+    """
+    if subsets.ndim == 2 and subsets.dtype == np.uint8:
+        if images is None and subsets.max(initial=0) > 1:
+            raise PatchtraceError("subsets look like packed bits, without train_ids: say how many images there are")
+        if images is not None and subsets.shape[1] == -(-images // 8) != images:
+            bits = np.unpackbits(subsets, axis=1)
+            if bits[:, images:].any():
+                raise PatchtraceError(f"subsets, as packed bits, have more than {images} images")
+            return bits[:, :images].astype(np.bool_)
+    if subsets.ndim == 2 and images not in (None, subsets.shape[1]):
+        raise PatchtraceError(
+            f"subsets have {subsets.shape[1]} columns: use {images}, one for each image, or as many packed bits"
+        )
+    return as_subsets(subsets)
+
+
+def numbers(count: int) -> tuple[str, ...]:
+    """Ids of those that have none."""
+    return tuple(map(str, range(count)))
+
+
+def named_by_numbers(ids: tuple[str, ...]) -> bool:
+    """Whether ids only say the order."""
+    return ids == numbers(len(ids))
+
+
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    names = ("subsets", "losses", "train_ids", "query_ids", "facts")
+    try:
+        with path.open("rb") as stream:  # NumPy would leave it open where it turns out to be damaged
+            archive = np.load(stream, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise PatchtraceError(f"{str(path)!r} is a single array: use an npz with arrays subsets and losses")
+            found = {name: archive[name] for name in names if name in archive.files}
+            held = ", ".join(archive.files)
+    except PatchtraceError:
+        raise
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise PatchtraceError(f"there is no readable truth in {str(path)!r}: {error}") from error
+    for name in ("subsets", "losses"):
+        if name not in found:
+            raise PatchtraceError(f"{str(path)!r} holds no array {name!r}, only {held}: use subsets and losses")
+    return found
+
+
+def _ids(array: NDArray[Any] | None) -> tuple[str, ...] | None:
+    if array is None:
+        return None
+    if array.ndim != 1 or array.dtype.kind not in "Uiu":
+        raise PatchtraceError(f"its ids are {array.dtype} of shape {array.shape}: use a row of text or whole numbers")
+    return tuple(map(str, array.tolist()))
+
+
+def _facts(array: NDArray[Any] | None) -> dict[str, Any]:
+    if array is None:
+        return {}
+    try:
+        facts = json.loads(str(array))
+    except ValueError as error:
+        raise PatchtraceError(f"its facts are not JSON: {error}") from error
+    if not isinstance(facts, dict):
+        raise PatchtraceError("its facts are not a JSON object")
+    return facts

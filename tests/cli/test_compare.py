@@ -1,0 +1,171 @@
+"""patchtrace compare: which run foretells retraining best, in a table, a CSV and a figure."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from patchtrace import Attribution
+from patchtrace.evaluate.lds import GroundTruth, lds, make_subsets
+
+TRAIN, QUERIES = tuple(f"train/{i}.png" for i in range(30)), tuple(f"query {i}" for i in range(6))
+
+
+@pytest.fixture
+def truth():
+    """Losses that are minus the sum of `scores` and noise of about the same size."""
+    rng = np.random.default_rng(0)
+    subsets = make_subsets(30, 24)
+    losses = rng.normal(0, 1.5, (24, 6)) - subsets @ scores().T
+    return GroundTruth(subsets, losses, TRAIN, QUERIES, {"seeds": 1})
+
+
+def scores():
+    return np.random.default_rng(1).random((6, 30)).astype(np.float32)
+
+
+def saved(directory, values, query_ids=QUERIES, train_ids=TRAIN):
+    return Attribution(values, values / 30, query_ids, train_ids, "made-up", {"k": 3}).save(directory)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    rng = np.random.default_rng(2)
+    near = scores() + rng.normal(0, 0.2, (6, 30)).astype(np.float32)
+    saved(tmp_path / "runs" / "good", scores())
+    saved(tmp_path / "runs" / "near", near)
+    saved(tmp_path / "runs" / "chance", rng.random((6, 30)).astype(np.float32))
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def file(truth, tmp_path):
+    return truth.save(tmp_path / "truth.npz")
+
+
+def test_a_table_on_stdout_the_best_first(call, file, runs, truth):
+    code, out, err = call("compare", file, runs / "chance", runs / "good", f"close={runs / 'near'}")
+    assert (code, err) == (0, "")
+    header, *lines = out.splitlines()
+    assert " ".join(header.split()) == "method LDS % 95 % interval p against good 95 % interval p"
+    assert [line.split()[0] for line in lines] == ["good", "close", "chance"]
+    found = lds(scores(), truth.subsets, truth.losses)
+    expected = ["good", *(f"{100 * value:.1f}" for value in (found.mean, found.interval[0])), "to"]
+    assert lines[0].split()[:4] == expected
+    assert lines[0].split()[-1] == "<0.001"  # nothing stands beside the one that all are compared with
+    assert "-" in lines[2].split("to")[-2]
+
+
+def test_everything_is_written_with_output(call, file, runs, tmp_path, truth):
+    out = tmp_path / "new" / "out"
+    code, _, err = call("compare", file, runs / "good", runs / "chance", "-o", out, "--against", "chance")
+    assert code == 0
+    assert f"written to {out}" in err
+    assert sorted(path.name for path in out.iterdir()) == ["compare.csv", "compare.json", "compare.png"]
+    with (out / "compare.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    found = lds(scores(), truth.subsets, truth.losses)
+    assert [row["method"] for row in rows] == ["good", "chance"]
+    assert (float(rows[0]["lds"]), float(rows[0]["low"])) == (found.mean, found.interval[0])
+    assert {row["against"] for row in rows} == {"chance"}
+    assert float(rows[1]["difference"]) == 0
+    record = json.loads((out / "compare.json").read_text())
+    assert record["per_query"]["good"] == found.per_query.tolist()
+    assert record["queries"] == list(QUERIES)
+    assert record["runs"]["good"] == {"directory": str(runs / "good"), "method": "made-up", "settings": {"k": 3}}
+    assert (record["facts"], record["resamples"], record["seed"]) == ({"seeds": 1}, 2000, 0)
+    with Image.open(out / "compare.png") as picture:
+        picture.load()
+        assert picture.width > 500
+
+
+def test_json_on_stdout_can_be_read(call, file, runs):
+    options = ("--json", "--resamples", 50, "--seed", 3)
+    data = json.loads(call("compare", file, runs / "good", runs / "chance", *options)[1])
+    assert [row["method"] for row in data["methods"]] == ["good", "chance"]
+    assert data["methods"][1]["difference"] == data["methods"][1]["lds"] - data["methods"][0]["lds"]
+    assert (data["resamples"], data["seed"]) == (50, 3)
+
+
+def test_one_run_and_one_query(call, truth, runs, tmp_path):
+    file = truth.select([0]).save(tmp_path / "one.npz")
+    saved(tmp_path / "one", scores()[:1], query_ids=QUERIES[:1])
+    code, out, _ = call("compare", file, tmp_path / "one", "--json")
+    assert code == 0
+    assert json.loads(out, parse_constant=pytest.fail)["methods"][0]["query_error"] is None
+
+
+def test_a_published_truth_without_ids_in_packed_bits(call, truth, runs, tmp_path):
+    np.savez(tmp_path / "plain.npz", subsets=np.packbits(truth.subsets, axis=1), losses=truth.losses)
+    code, out, _ = call("compare", tmp_path / "plain.npz", runs / "good")
+    assert code == 0
+    assert out == call("compare", truth.save(tmp_path / "truth.npz"), runs / "good")[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"train_ids": ("other.png", *TRAIN[1:])}, "number 0 is 'train/0.png' in the truth and 'other.png'"),
+        ({"query_ids": (*QUERIES[:4], "x", QUERIES[5])}, "of the queries, number 4 is 'query 4' in the truth and 'x'"),
+    ],
+)
+def test_runs_about_other_images_are_refused(call, file, runs, tmp_path, change, says):
+    saved(tmp_path / "other", scores(), **change)
+    code, out, err = call("compare", file, runs / "good", f"mine={tmp_path / 'other'}", "-o", tmp_path / "out")
+    assert (code, out) == (1, "")
+    assert says in err
+    assert "mine" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_fewer_images_or_queries_than_the_truth_are_refused(call, file, tmp_path):
+    saved(tmp_path / "few", scores()[:, :20], train_ids=TRAIN[:20])
+    code, _, err = call("compare", file, tmp_path / "few")
+    assert code == 1
+    assert "30 images, not about 20" in err
+    saved(tmp_path / "some", scores()[:2], query_ids=QUERIES[:2])
+    code, _, err = call("compare", file, tmp_path / "some")
+    assert code == 1
+    assert "about 6 queries, the result about 2" in err
+
+
+def test_names_tell_runs_apart(call, file, runs, tmp_path):
+    saved(tmp_path / "again" / "good", scores())
+    code, _, err = call("compare", file, runs / "good", tmp_path / "again" / "good")
+    assert code == 2
+    assert "two runs are called 'good'" in err
+    assert call("compare", file, runs / "good", f"second={tmp_path / 'again' / 'good'}")[0] == 0
+    saved(tmp_path / "k=3", scores())  # a directory with an equals sign is a directory
+    assert "\nk=3 " in call("compare", file, tmp_path / "k=3")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["truth.npz"], 2, "RUN"),
+        (["truth.npz", "nowhere"], 2, "nowhere is not a directory"),
+        (["nothing.npz", "runs/good"], 2, "nothing.npz"),
+        (["truth.npz", "runs/good", "--against", "bad"], 2, "no run is called so, only good"),
+        (["truth.npz", "runs"], 1, "no readable result"),
+        (["runs/good/scores.npy", "runs/good"], 1, "single array"),
+    ],
+)
+def test_wrong_usage_and_wrong_files(call, file, runs, tmp_path, monkeypatch, arguments, code, says):
+    monkeypatch.chdir(tmp_path)
+    found, out, err = call("compare", *arguments)
+    assert (found, out) == (code, "")
+    assert says in err
+
+
+def test_without_matplotlib_there_is_a_table_and_no_figure(call, file, runs, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert call("compare", file, runs / "good")[0] == 0
+    code, out, err = call("compare", file, runs / "good", "-o", tmp_path / "out")
+    assert (code, out) == (1, "")  # said before the work begins
+    assert "pip install" in err
