@@ -1,0 +1,232 @@
+"""What each setting of a recipe is worth: one thing at a time is varied around a base recipe, and judged by LDS."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from patchtrace.errors import PatchtraceError
+from patchtrace.evaluate import figures
+from patchtrace.evaluate.lds import compare
+from patchtrace.evaluate.parts import Ingredient, ingredients
+from patchtrace.evaluate.settings import ALL_LEVELS, AXES, Setting, as_text
+from patchtrace.evaluate.study import Study
+from patchtrace.evaluate.tables import write_csv
+from patchtrace.progress import Counter, Progress
+from patchtrace.recipe import Recipe
+
+#: Recipes whose scores are held at once.
+AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came out for one setting.
+
+    Parameters
+    ----------
+    axis, series : str
+        What was varied, and at which levels.
+    value : float or str
+        To what.
+    lds, low, high : float
+        Mean over queries, between -1 and 1, and its 95 % interval (bootstrap over subsets).
+    gain, gain_low, gain_high : float
+        LDS minus that of the base recipe, and its 95 % interval. It is paired, and much narrower: lucky subsets are
+        lucky for both.
+    seconds : float
+        Engine time of all parts of this setting, whether they were made now or in an earlier run.
+    is_base : bool
+        Whether this is the base recipe itself.
+    """
+
+    axis: str
+    series: str
+    value: float | str
+    lds: float
+    low: float
+    high: float
+    gain: float
+    gain_low: float
+    gain_high: float
+    seconds: float
+    is_base: bool
+
+
+#: LDS and gain, each with the ends of its interval.
+Judged = tuple[float, float, float, float, float, float]
+
+
+class Plan(NamedTuple):
+    """What a run will do: its settings, the parts they are made of, and how many of these there are not yet."""
+
+    settings: list[Setting]
+    parts: list[Ingredient]
+    missing: int
+    bytes: int
+
+
+class Ablation(Study):
+    """LDS of many recipes, each of which differs from a base recipe in one thing.
+
+    Everything is put together from parts that are computed once (see :class:`patchtrace.evaluate.parts.PartStore`): the
+    weights of the scales, the levels that count, the exponent and fewer draws come for free.
+
+    Draws are those of :class:`patchtrace.NDA`: a single one is one noise for the whole picture, as in the paper; of
+    several each is a patchwork, or, where the picture has many patches, they come in pairs of a noise and its negative.
+    So the axis ``draws`` compares what a user gets who asks for so many.
+
+    See Also
+    --------
+    patchtrace.evaluate.study.Study : the parameters.
+    patchtrace.evaluate.tuning.Tuning : chooses a recipe.
+
+    Examples
+    --------
+    >>> from patchtrace import Level, Scale
+    >>> from patchtrace.evaluate.lds import GroundTruth
+    >>> rng = np.random.default_rng(0)
+    >>> images = rng.integers(0, 256, (20, 8, 8, 3), dtype=np.uint8)
+    >>> subsets = rng.random((16, 20)) < 0.5
+    >>> numbers = tuple(map(str, range(20)))
+    >>> truth = GroundTruth(subsets, -1.0 * subsets[:, :3], numbers, numbers[:3], {})
+    >>> ablation = Ablation(images, images[:3], truth, base=Recipe((Level(100, (Scale(3),)),)), resamples=50)
+    >>> [(row.value, row.is_base, row.lds > 0.5) for row in ablation.run(["exponent"])][2:4]
+    [(1.0, True, True), (1.5, False, True)]
+    """
+
+    def plan(self, axes: Sequence[str] | None = None) -> Plan:
+        """What a run will do. An axis that is asked for and has nothing to vary in the base recipe is an error."""
+        settings = []
+        for axis in AXES if axes is None else dict.fromkeys(axes):
+            found = self.axes.of(axis)
+            if not found and axes is not None:
+                raise PatchtraceError(
+                    f"{axis} has no meaning for the base recipe: use one whose levels have a full and a pooled scale"
+                )
+            settings += found
+        parts = list(dict.fromkeys(part for item in settings for part, _ in ingredients(item.recipe, self.axes.size)))
+        return Plan(settings, parts, len(self.store.missing(parts)), len(parts) * self.store.bytes_of_a_part)
+
+    def run(self, axes: Sequence[str] | None = None, *, progress: Progress | None = None) -> list[Row]:
+        """Judge all settings of these axes, or of all that the base recipe has.
+
+        Parameters
+        ----------
+        axes : sequence of str, optional
+            Some of ``patchtrace.evaluate.settings.AXES``.
+        progress : callable, optional
+            Called with (done, total), in pairs of patches or what takes as long.
+        """
+        plan = self.plan(axes)
+        recipes = list(dict.fromkeys(setting.recipe for setting in plan.settings))
+        count = Counter(progress, len(recipes) * self._work_of_judging)
+        # all at once, so that parts of different settings go through the engine together
+        self.store.make(plan.parts, count=count)
+        found = self._judged(recipes, count)
+        base = self._made_of(self.axes.base)
+        return [
+            Row(
+                *setting[:3],
+                *found[setting.recipe],
+                self.store.seconds(setting.recipe),
+                self._made_of(setting.recipe) == base,
+            )
+            for setting in plan.settings
+        ]
+
+    def _judged(self, recipes: list[Recipe], count: Counter) -> dict[Recipe, Judged]:
+        """LDS and gain of each recipe with their intervals, a few at a time."""
+        found: dict[Recipe, Judged] = {}
+        base = self.store.scores(self.axes.base)
+        for start in range(0, len(recipes), AT_ONCE):
+            some = recipes[start : start + AT_ONCE]
+            scores = {str(number): self.store.scores(recipe) for number, recipe in enumerate(some)}
+            judged = compare({"base": base, **scores}, self.truth.subsets, self.truth.losses, resamples=self.resamples)
+            for name, recipe in zip(scores, some, strict=True):
+                result, gain = judged.results[name], judged.difference(name, "base")
+                found[recipe] = result.mean, *result.interval, gain.mean, *gain.interval
+            count.add(len(some) * self._work_of_judging)
+        return found
+
+    @property
+    def _work_of_judging(self) -> int:
+        """Of one recipe: two subsets in a resample take about as long as a pair of patches."""
+        subsets, queries = self.truth.losses.shape
+        return int(queries * self.resamples * subsets**2 // 2)
+
+    def _made_of(self, recipe: Recipe) -> tuple[float, dict[Ingredient, float]]:
+        """Equal for recipes that are written in different ways and give the same scores."""
+        parts = ingredients(recipe, self.axes.size)
+        return recipe.exponent, {part: round(weight, 9) for part, weight in parts}
+
+
+# -- files ----------------------------------------------------------------------------------------------
+
+OF_WHAT = "95 % of the difference to the base recipe"
+#: Axes of names, which have no lines.
+NAMED = ("border", "pooling", "flips")
+TITLES = {
+    "patch-timestep": "Patch size and timestep, one level, full scale",
+    "pooled-patch-timestep": "Patch size and timestep, one level, pooled scale",
+    "gamma": "Weight of the full scale (gamma)",
+    "k": "Patches of an image that count (k)",
+    "largest-t": "Largest timestep of the levels",
+    "border": "Border rule",
+    "pooling": "Pooling",
+    "draws": "Draws of the noise",
+    "flips": "Mirrored training images",
+    "exponent": "Exponent of the scores",
+}
+
+
+def write_rows(rows: Sequence[Row], path: Path) -> Path:
+    """All rows as CSV."""
+    write_csv(path, [field.name for field in fields(Row)], [astuple(row) for row in rows])
+    return path
+
+
+def draw(rows: Sequence[Row], directory: Path) -> list[Path]:
+    """One figure for each axis among the rows: a heat map, lines with bands, or bars. LDS in %.
+
+    Bands and intervals are those of the difference to the base recipe, and have no width at the base recipe itself.
+    """
+    written = []
+    for axis in dict.fromkeys(row.axis for row in rows):
+        path = directory / f"{axis}.png"
+        _draw(axis, [row for row in rows if row.axis == axis], path)
+        written.append(path)
+    return written
+
+
+def _draw(axis: str, rows: list[Row], path: Path) -> None:
+    title, label = TITLES[axis], "LDS (%)"
+    series = {name: [row for row in rows if row.series == name] for name in dict.fromkeys(row.series for row in rows)}
+    if axis.endswith("patch-timestep"):
+        grid = [[100 * row.lds for row in points] for points in series.values()]
+        timesteps = [name.removeprefix("t = ") for name in series]
+        patches = dict.fromkeys(as_text(row.value) for row in rows)
+        of_grid = {"xlabel": "patch size P", "ylabel": "timestep t", "label": label}
+        figures.heatmap(path, grid, timesteps, list(patches), title=title, **of_grid)
+    elif axis in NAMED:
+        bars = {f"{row.value}{' (base)' * row.is_base}": (100 * row.lds, *_band([row])[:, 0]) for row in rows}
+        figures.bars(path, bars, title=title, label=f"{label}; interval: {OF_WHAT}")
+    else:
+        lines: dict[str, figures.Line] = {}
+        for name, points in series.items():
+            x, y = (np.array([getattr(row, field) for row in points], dtype=float) for field in ("value", "lds"))
+            # a band for each level too would be a heap of them
+            low, high = _band(points) if name == ALL_LEVELS else (None, None)
+            lines[name] = x, 100 * y, low, high
+        figures.lines(path, lines, title=title, xlabel=f"{axis.replace('-', ' ')}; band: {OF_WHAT}", ylabel=label)
+
+
+def _band(rows: list[Row]) -> NDArray[np.float64]:
+    """Around each LDS in % the interval of its difference to the base recipe: (2, rows)."""
+    ends = [(row.gain_low - row.gain, row.gain_high - row.gain) for row in rows]
+    return np.asarray(100 * (np.array([row.lds for row in rows]) + np.array(ends).T))

@@ -1,0 +1,209 @@
+"""Recipes around a base recipe: one thing at a time is varied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, get_args
+
+from patchtrace.engines import Comparison
+from patchtrace.errors import PatchtraceError
+from patchtrace.recipe import Border, Level, Pooling, Recipe, Scale
+
+#: Values to try, where the caller names no others. Those that the pictures or the schedule do not have are left out;
+#: the base recipe's own value is always among them.
+VALUES: Mapping[str, tuple[float, ...]] = {
+    "timestep": (20, 50, 100, 200, 300, 400, 500, 700),
+    "patch": (3, 5, 7, 9, 11, 13, 15, 17, 21, 31, 47, 63),
+    "pooled-patch": (4, 6, 8, 10, 12, 14, 16, 20, 30, 46, 62),
+    "gamma": (0, 0.25, 0.5, 0.75, 1),
+    "k": (1, 3, 10, 30, 100, 300, 1000),
+    "draws": (1, 2, 4, 8, 16),
+    "exponent": (0.5, 0.75, 1, 1.5, 2, 3),
+}
+#: The series of a recipe with all its levels.
+ALL_LEVELS = "all levels"
+
+
+class Setting(NamedTuple):
+    """One recipe of an axis: the line (or row of a heat map) it belongs to, and its place on that."""
+
+    axis: str
+    series: str
+    value: float | str
+    recipe: Recipe
+
+
+Found = Iterator[tuple[str, float | str, Recipe]]
+
+
+class Axes:
+    """The settings around a base recipe, for pictures of a size.
+
+    Parameters
+    ----------
+    base : Recipe
+        What stays the same but for one thing.
+    size : (int, int)
+        Height and width.
+    values : mapping of str to numbers, optional
+        In place of those in ``VALUES``.
+
+    Examples
+    --------
+    >>> base = Recipe((Level(100, (Scale(5),)), Level(300, (Scale(7),))))
+    >>> [(s.series, s.value) for s in Axes(base, (16, 16), {"exponent": [2]}).of("exponent")]
+    [('all levels', 1.0), ('all levels', 2)]
+    >>> [s.value for s in Axes(base, (16, 16), {"timestep": [200, 500]}).of("largest-t")]
+    [100, 300, 500]
+    """
+
+    def __init__(
+        self, base: Recipe, size: tuple[int, int], values: Mapping[str, Sequence[float]] | None = None
+    ) -> None:
+        self.base, self.size, self.chosen = base, size, values or {}
+        base.check(*size)
+        for name, given in self.chosen.items():
+            if name not in VALUES or not given:
+                raise PatchtraceError(f"values are given for {name!r}: give some for {', '.join(VALUES)}")
+            for value in given:
+                if name == "gamma" and not 0 <= value <= 1:
+                    raise PatchtraceError(f"gamma is {value:g}: use numbers from 0 to 1")
+                if name not in ("gamma", "exponent") and (value < 1 or value % 1):
+                    raise PatchtraceError(f"{name} is {value:g}: use whole numbers of at least 1")
+
+    def of(self, axis: str) -> list[Setting]:
+        """All settings of an axis; none where the base recipe has nothing to vary."""
+        if axis not in AXES:
+            raise PatchtraceError(f"no axis is called {axis!r}: use some of {', '.join(AXES)}")
+        return [Setting(axis, series, value, recipe) for series, value, recipe in AXES[axis](self)]
+
+    # -- values -----------------------------------------------------------------------------------------
+
+    def values(self, name: str, own: Iterable[float] = ()) -> list[float]:
+        """Those to try, and the base recipe's own."""
+        return sorted({*own, *self.chosen.get(name, VALUES[name])})
+
+    def timesteps(self) -> list[int]:
+        """Those that the schedule has."""
+        return [int(t) for t in self.values("timestep") if _has(self.base, int(t))]
+
+    def patches(self, pool: int = 1) -> list[int]:
+        """Patch sizes that fit the pictures: at full scale, or of patches that are pooled."""
+        name = "patch" if pool == 1 else "pooled-patch"
+        return [int(patch) for patch in self.values(name) if pool <= patch <= min(self.size)]
+
+    def ks(self) -> list[int]:
+        """Up to the number of patches; more than all of them is the same as all."""
+        scales = [scale for level in self.base.levels for scale in level.scales]
+        most = max(Comparison.of(scale, self.base).patches(*self.size) for scale in scales)
+        return sorted({min(int(k), most) for k in self.values("k", [self.base.k])})
+
+    def pool(self) -> int:
+        """The window of the base recipe's pooled scales, or 2."""
+        return max([scale.pool for level in self.base.levels for scale in level.scales if scale.pool > 1] or [2])
+
+    # -- axes -------------------------------------------------------------------------------------------
+
+    def grid(self, pool: int) -> Found:
+        """One level and one scale: every timestep with every patch size."""
+        for t in self.timesteps():
+            for patch in self.patches(pool):
+                yield f"t = {t}", patch, replace(self.base, levels=(Level(t, (Scale(patch, pool),)),))
+
+    def gammas(self) -> Found:
+        """The part of the full scale, at all levels and at each."""
+        if all(full_and_low(level) for level in self.base.levels):
+            yield from self._each_level(with_gamma, self.values("gamma", gammas_of(self.base)))
+
+    def largest(self) -> Found:
+        """Levels up to a largest t; beyond those of the base recipe with the patches of its last."""
+        levels = sorted(self.base.levels, key=lambda level: level.t)
+        levels += [replace(levels[-1], t=t) for t in self.timesteps() if t > levels[-1].t]
+        for count, level in enumerate(levels, start=1):
+            yield ALL_LEVELS, level.t, replace(self.base, levels=tuple(levels[:count]))
+
+    def poolings(self) -> Found:
+        """The two ways to pool, where something is pooled."""
+        if any(scale.pool > 1 for level in self.base.levels for scale in level.scales):
+            yield from self._changed("pooling", get_args(Pooling))
+
+    def draws(self) -> Found:
+        """Numbers of draws."""
+        own = [] if self.base.draws == "auto" else [self.base.draws]
+        yield from self._changed("draws", map(int, self.values("draws", own)))
+
+    def flips(self) -> Found:
+        """Without mirrored images and with them."""
+        for flips in (False, True):
+            yield ALL_LEVELS, "with" if flips else "without", replace(self.base, flips=flips)
+
+    def _each_level(self, change: Callable[[Recipe, Any], Recipe], values: Iterable[float]) -> Found:
+        """All levels together, and each of them alone, which costs nothing more."""
+        for value in values:
+            changed = change(self.base, value)
+            yield ALL_LEVELS, value, changed
+            if len(changed.levels) > 1:
+                for level in changed.levels:
+                    yield f"t = {level.t}", value, replace(changed, levels=(level,))
+
+    def _changed(self, name: str, values: Iterable[Any]) -> Found:
+        for value in values:
+            yield ALL_LEVELS, value, replace(self.base, **{name: value})
+
+
+#: What can be varied, by name.
+AXES: Mapping[str, Callable[[Axes], Found]] = {
+    "patch-timestep": lambda axes: axes.grid(1),
+    "pooled-patch-timestep": lambda axes: axes.grid(axes.pool()),
+    "gamma": Axes.gammas,
+    "k": lambda axes: axes._each_level(lambda recipe, k: replace(recipe, k=k), axes.ks()),
+    "largest-t": Axes.largest,
+    "border": lambda axes: axes._changed("border", get_args(Border)),
+    "pooling": Axes.poolings,
+    "draws": Axes.draws,
+    "flips": Axes.flips,
+    "exponent": lambda axes: axes._changed("exponent", axes.values("exponent", [axes.base.exponent])),
+}
+
+
+def as_text(value: float | str) -> str:
+    """A value for people.
+
+    >>> as_text(1.0), as_text(0.75), as_text("match")
+    ('1', '0.75', 'match')
+    """
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def full_and_low(level: Level) -> tuple[Scale, Scale] | None:
+    """The full and the pooled scale of a level that has one of each and no more."""
+    scales = sorted(level.scales, key=lambda scale: scale.pool)
+    return (scales[0], scales[1]) if len(scales) == 2 and scales[0].pool == 1 < scales[1].pool else None
+
+
+def with_gamma(recipe: Recipe, gamma: float) -> Recipe:
+    """Each level as ``gamma * full + (1 - gamma) * low``; a scale of weight 0 is left out."""
+    levels = []
+    for level in recipe.levels:
+        both = full_and_low(level)
+        if both is None:
+            raise PatchtraceError(f"gamma weighs a full and a pooled scale, and the level t = {level.t} has not both")
+        weighted = zip(both, (gamma, 1 - gamma), strict=True)
+        scales = tuple(replace(scale, weight=float(weight)) for scale, weight in weighted if weight > 0)
+        levels.append(replace(level, scales=scales))
+    return replace(recipe, levels=tuple(levels))
+
+
+def gammas_of(recipe: Recipe) -> set[float]:
+    """The part of the full scale where all levels have the same; else nothing."""
+    found = {round(w, 9) for level in recipe.levels for scale, w in level.weighted_scales() if scale.pool == 1}
+    return found if len(found) == 1 else set()
+
+
+def _has(recipe: Recipe, t: int) -> bool:
+    try:
+        recipe.noise_at(t)
+    except PatchtraceError:
+        return False
+    return True

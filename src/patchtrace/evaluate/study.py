@@ -1,0 +1,91 @@
+"""What judging recipes needs, whichever they are: pictures, the truth about them, and parts of scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from patchtrace.attribution import Attribution, facts_of
+from patchtrace.errors import PatchtraceError
+from patchtrace.evaluate.lds import GroundTruth
+from patchtrace.evaluate.parts import PartStore
+from patchtrace.evaluate.settings import Axes
+from patchtrace.images import ImageSet
+from patchtrace.memory import DEFAULT_MEMORY
+from patchtrace.recipe import Recipe
+
+
+class Study:
+    """Pictures, the truth about them, and a base recipe.
+
+    Parameters
+    ----------
+    train, queries : ImageSet, path, array, ...
+        Anything that ``ImageSet.open`` takes: the collection and the queries that the truth is about, in its order.
+    truth : GroundTruth
+        Subsets, and the losses of models trained on them.
+    base : Recipe, optional
+        Where to start from. Without it, the recipe for the size of the images, with one draw.
+    cache : path, optional
+        A directory where parts of scores are kept for the next run; each takes 4 bytes for every query and image.
+    values : mapping of str to numbers, optional
+        What to try, in place of ``patchtrace.evaluate.settings.VALUES``, such as ``{"k": [10, 100]}``.
+    resamples : int
+        Of the subsets, for the intervals.
+    engine, device, threads, memory
+        As for :class:`patchtrace.NDA`.
+    """
+
+    def __init__(
+        self,
+        train: Any,
+        queries: Any,
+        truth: GroundTruth,
+        *,
+        base: Recipe | None = None,
+        cache: str | Path | None = None,
+        values: Mapping[str, Sequence[float]] | None = None,
+        resamples: int = 1000,
+        engine: str = "auto",
+        device: str | None = None,
+        threads: int | None = None,
+        memory: str | int = DEFAULT_MEMORY,
+    ) -> None:
+        self.train, self.queries, self.truth, self.base = train, queries, truth, base
+        self.cache, self.values, self.resamples = cache, values, resamples
+        self.engine, self.device, self.threads, self.memory = engine, device, threads, memory
+
+    @cached_property
+    def store(self) -> PartStore:
+        """Pictures that fit the truth, and the parts of their scores."""
+        train = ImageSet.open(self.train)
+        queries = train.open_like(self.queries)
+        check_truth(self.truth, train, queries)
+        return PartStore(
+            train,
+            queries,
+            directory=None if self.cache is None else Path(self.cache),
+            engine=self.engine,
+            device=self.device,
+            threads=self.threads,
+            memory=self.memory,
+        )
+
+    @cached_property
+    def axes(self) -> Axes:
+        """What there is to vary, around the base recipe in use."""
+        size = self.store.train.shape[1:]
+        return Axes(self.base or Recipe.for_size(*size), size, self.values)
+
+
+def check_truth(truth: GroundTruth, train: ImageSet, queries: ImageSet) -> None:
+    """Refuse a truth that is about other pictures, or about these in another order."""
+    blank = np.broadcast_to(np.float32(0), (len(queries), len(train)))
+    try:
+        truth.check(Attribution(blank, blank, queries.ids, train.ids, "", facts=facts_of(train, queries)))
+    except PatchtraceError as error:
+        raise PatchtraceError(f"the truth is about other pictures than these: {error}") from error

@@ -1,0 +1,54 @@
+"""Small pictures, and truths that are known because a recipe made them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from patchtrace import ImageSet, Level, Recipe, Scale
+from patchtrace.engines import get_engine
+from patchtrace.evaluate.lds import GroundTruth, make_subsets
+from patchtrace.evaluate.parts import PartStore
+
+ONE = Recipe((Level(100, (Scale(3),)),))
+TWO = Recipe(
+    (
+        Level(100, (Scale(3, weight=0.75), Scale(4, pool=2, weight=0.25))),
+        Level(300, (Scale(5, weight=0.75), Scale(6, pool=2, weight=0.25))),
+    ),
+    k=7,
+)
+
+
+def pictures(count, shape=(3, 8, 8), seed=0):
+    """Smooth random pictures, so that weights spread over several images as they do on real ones."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.uniform(0, 256, (count, shape[0], (shape[1] + 1) // 2, (shape[2] + 1) // 2))
+    pixels = np.kron(coarse, np.ones((1, 1, 2, 2)))[:, :, : shape[1], : shape[2]].astype(np.uint8)
+    return ImageSet(pixels, tuple(f"{seed}-{i}" for i in range(count)))
+
+
+TRAIN, QUERIES = pictures(24), pictures(10, seed=1)
+
+
+def truth_of(recipe, *, noise=0.0, train=TRAIN, queries=QUERIES):
+    """Losses as a recipe foretells them, with noise of so many times their own spread."""
+    scores = PartStore(train, queries, threads=1).scores(recipe)
+    subsets = make_subsets(len(train), 48)
+    losses = -(subsets @ scores.T)
+    losses += noise * losses.std(axis=0) * np.random.default_rng(5).standard_normal(losses.shape)
+    facts = {"train": train.fingerprint(), "queries": queries.fingerprint()}
+    return GroundTruth(subsets, losses, train.ids, queries.ids, facts)
+
+
+def counted_calls(monkeypatch):
+    """How many versions of a query the engine compares from now on, one entry for each call."""
+    seen = []
+    engine = type(get_engine("auto"))
+    compare = engine.compare
+
+    def counted(self, query, *rest, **more):
+        seen.append(len(query))
+        return compare(self, query, *rest, **more)
+
+    monkeypatch.setattr(engine, "compare", counted)
+    return seen
