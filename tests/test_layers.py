@@ -60,6 +60,7 @@ def test_imports_go_one_way(path):
 
 
 def test_importing_patchtrace_loads_no_optional_part():
-    code = "import patchtrace, sys; print([m for m in ('pyarrow', 'datasets', 'torch', 'pandas', 'diffusers', 'matplotlib') if m in sys.modules])"
+    optional = ("pyarrow", "datasets", "torch", "pandas", "diffusers", "transformers", "matplotlib")
+    code = f"import patchtrace.cli, sys; print([m for m in {optional} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

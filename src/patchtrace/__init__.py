@@ -14,7 +14,19 @@ from patchtrace.attribution import Attribution, Hit
 from patchtrace.errors import PatchtraceError
 from patchtrace.explain import Explanation, explain
 from patchtrace.images import Decoding, ImageSet
-from patchtrace.methods import NDA, MachineInfluence, PixelSimilarity, RandomScores, attribute
+from patchtrace.methods import (
+    DTRAK,
+    GAS,
+    NDA,
+    TRAK,
+    EmbeddingSimilarity,
+    GradientSimilarity,
+    MachineInfluence,
+    PixelSimilarity,
+    RandomScores,
+    TracInCP,
+    attribute,
+)
 from patchtrace.provenance import Provenance, Samples
 from patchtrace.recipe import Level, Recipe, Scale
 from patchtrace.schedule import Schedule
@@ -23,10 +35,15 @@ from patchtrace.score_machine import ScoreMachine
 __version__ = version("patchtrace")
 
 __all__ = [
+    "DTRAK",
+    "GAS",
     "NDA",
+    "TRAK",
     "Attribution",
     "Decoding",
+    "EmbeddingSimilarity",
     "Explanation",
+    "GradientSimilarity",
     "Hit",
     "ImageSet",
     "Level",
@@ -40,6 +57,7 @@ __all__ = [
     "Scale",
     "Schedule",
     "ScoreMachine",
+    "TracInCP",
     "attribute",
     "explain",
 ]

@@ -13,7 +13,25 @@ from patchtrace import Attribution
 FAST = ["--preset", "quick", "--size", "12"]
 
 
-@pytest.mark.parametrize("verb", [[], ["attribute"], ["refine"], ["generate"], ["recipe"], ["demo"]], ids=str)
+@pytest.mark.parametrize(
+    "verb",
+    [
+        [],
+        ["attribute"],
+        ["refine"],
+        ["generate"],
+        ["recipe"],
+        ["demo"],
+        ["train"],
+        ["sample"],
+        ["lds"],
+        ["compare"],
+        ["counterfactual"],
+        ["ablate"],
+        ["tune"],
+    ],
+    ids=str,
+)
 def test_help_has_examples(call, verb):
     code, out, _ = call(*verb, "--help")
     assert code == 0

@@ -13,15 +13,22 @@ from typing import Any
 import click
 
 import patchtrace
+from patchtrace.cli.ablate import ablate
 from patchtrace.cli.attribute import attribute
 from patchtrace.cli.common import printable
+from patchtrace.cli.compare import compare_command
+from patchtrace.cli.counterfactual import counterfactual
 from patchtrace.cli.demo import demo
 from patchtrace.cli.doctor import doctor
 from patchtrace.cli.explain import explain_command
 from patchtrace.cli.generate import generate
+from patchtrace.cli.lds import lds_command
 from patchtrace.cli.recipe import recipe
 from patchtrace.cli.refine import refine
+from patchtrace.cli.sample import sample
 from patchtrace.cli.serve import serve
+from patchtrace.cli.train import train_command
+from patchtrace.cli.tune import tune
 from patchtrace.errors import PatchtraceError
 
 FATAL, INTERRUPTED = 1, 130
@@ -86,7 +93,10 @@ def cli() -> None:
     """
 
 
-for command in (attribute, explain_command, serve, refine, generate, recipe, demo, doctor):
+for command in (
+    *(attribute, explain_command, serve, refine, generate, recipe, demo, doctor),
+    *(train_command, sample, lds_command, compare_command, counterfactual, ablate, tune),
+):
     cli.add_command(command)
 
 

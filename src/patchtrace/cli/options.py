@@ -43,7 +43,9 @@ def parse_size(_: click.Context, parameter: click.Parameter, value: str | None) 
     return size
 
 
-def _several(options: list[Callable[[F], F]]) -> Callable[[F], F]:
+def several(options: list[Callable[[F], F]]) -> Callable[[F], F]:
+    """One decorator out of many options, in this order."""
+
     def decorate(command: F) -> F:
         for option in reversed(options):
             command = option(command)
@@ -53,7 +55,7 @@ def _several(options: list[Callable[[F], F]]) -> Callable[[F], F]:
 
 
 #: Which images make up the collection, and how they become pixels.
-collection_options = _several(
+collection_options = several(
     [
         click.option(
             "--train",
@@ -98,7 +100,7 @@ collection_options = _several(
 )
 
 #: How it is computed.
-engine_options = _several(
+engine_options = several(
     [
         click.option(
             "--engine",
@@ -124,7 +126,7 @@ class _Draws(click.ParamType[int | str]):
 
 
 #: How many draws of the noise.
-sampling_options = _several(
+sampling_options = several(
     [
         click.option(
             "--draws",

@@ -62,7 +62,8 @@ class Denoiser:
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        device: torch.device = next(self.model.parameters()).device
+        return device
 
     # --- files ---
 

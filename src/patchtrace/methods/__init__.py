@@ -8,6 +8,9 @@ from typing import Any
 from patchtrace.attribution import Attribution
 from patchtrace.images import ImageSet, has_own_size
 from patchtrace.methods.base import Method
+from patchtrace.methods.embedding import EmbeddingSimilarity
+from patchtrace.methods.gradient_methods import GAS, GradientSimilarity, TracInCP
+from patchtrace.methods.gradient_trak import DTRAK, TRAK
 from patchtrace.methods.influence import MachineInfluence
 from patchtrace.methods.nda import NDA
 from patchtrace.methods.pixel import PixelSimilarity
@@ -55,4 +58,18 @@ def attribute(
     return NDA(recipe).fit(images).attribute(queries, progress=progress)
 
 
-__all__ = ["DEFAULT_SIZE", "NDA", "MachineInfluence", "Method", "PixelSimilarity", "RandomScores", "attribute"]
+__all__ = [
+    "DEFAULT_SIZE",
+    "DTRAK",
+    "GAS",
+    "NDA",
+    "TRAK",
+    "EmbeddingSimilarity",
+    "GradientSimilarity",
+    "MachineInfluence",
+    "Method",
+    "PixelSimilarity",
+    "RandomScores",
+    "TracInCP",
+    "attribute",
+]

@@ -1,0 +1,114 @@
+"""The evaluation of docs/results.md: real models, every method, ablations and counterfactuals, at a size for two cores.
+
+    make results                                   # everything; hours on two cores, goes on where it was stopped
+    .venv/bin/python benchmarks/results.py lds     # one section
+
+Sections run the commands that the docs name, one after the other. What they keep is in benchmarks/work/small/ (models,
+losses, scores); small tables and figures are copied to benchmarks/results/small/ and docs/.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from patchtrace.evaluate.contest import CONTESTANTS
+
+HERE = Path(__file__).resolve().parent
+PICTURES = HERE.parent.parent / "shared" / "data" / "cifar2.npz"
+WORK = HERE / "work" / "small"
+KEPT = HERE / "results" / "small"
+DOCS = HERE.parent / "docs"
+#: What is small about it: 1000 training images at 16 x 16, 200 validation queries and 100 generated ones.
+TRAIN, VALIDATION, GENERATED = 1000, 200, 100
+
+COLLECTION = ["--train", "data.npz", "--train-key", "train"]
+QUERIES = ["--queries", "data.npz", "--query-key", "val"]
+TRUTH = ["--classes", "train_label", "--loss-timesteps", "20", "--loss-draws", "2", "--cache", "cache", "--jobs", "2"]
+EVERY = [argument for name in CONTESTANTS for argument in ("--method", name)]
+BASE = ["--draws", "4", "--flips"]
+
+
+def prepare() -> None:
+    """CIFAR-2, brought to 16 x 16 by the mean of four pixels."""
+    if (WORK / "data.npz").is_file():
+        return
+    if not PICTURES.is_file():
+        sys.exit(f"CIFAR-2 is not at hand: {PICTURES.name} has to lie in shared/data/ beside the checkout")
+    WORK.mkdir(parents=True, exist_ok=True)
+    with np.load(PICTURES) as archive:
+        small = {name: _halved(archive[name][:count]) for name, count in (("train", TRAIN), ("val", VALIDATION))}
+        np.savez_compressed(WORK / "data.npz", **small, train_label=archive["train_label"][:TRAIN])
+
+
+def _halved(pixels: np.ndarray) -> np.ndarray:
+    count, side = len(pixels), pixels.shape[1] // 2
+    means = pixels.reshape(count, side, 2, side, 2, 3).mean(axis=(2, 4), dtype=np.float64)
+    return np.rint(means).astype(np.uint8)
+
+
+#: For each section its commands, each a name for its output and the words after `patchtrace`.
+SECTIONS: dict[str, list[list[str]]] = {
+    "lds": [
+        ["lds", *COLLECTION, *QUERIES, *TRUTH, *EVERY, "-o", "validation"],
+        ["lds", *COLLECTION, "--generated", str(GENERATED), *TRUTH, *EVERY, "-o", "generated"],
+    ],
+    "ablation": [["ablate", "validation/truth.npz", *COLLECTION, *QUERIES, *BASE, "--threads", "2", "-o", "ablation"]],
+    "tuning": [
+        [
+            *("tune", "validation/truth.npz", *COLLECTION, *QUERIES, *BASE),
+            *("--cache", "ablation/parts", "--threads", "2", "-o", "tuned/recipe.toml"),
+        ],
+        ["lds", *COLLECTION, *QUERIES, *TRUTH, *EVERY, "--recipe", "tuned/recipe.toml", "-o", "validation-tuned"],
+        [
+            *("lds", *COLLECTION, "--generated", str(GENERATED), *TRUTH, *EVERY),
+            *("--recipe", "tuned/recipe.toml", "-o", "generated-tuned"),
+        ],
+    ],
+    "counterfactual": [
+        [
+            *("counterfactual", *COLLECTION, "--queries", "8", "--remove", "200", "--chance-models", "4"),
+            *("--method", "nda", "--method", "embedding", "--method", "pixel", "--jobs", "2", "-o", "counterfactual"),
+        ]
+    ],
+}
+
+
+def main() -> None:
+    asked = sys.argv[1:] or list(SECTIONS)
+    unknown = set(asked) - set(SECTIONS)
+    if unknown:
+        sys.exit(f"no section is called {unknown.pop()!r}: use {', '.join(SECTIONS)}")
+    prepare()
+    for section in asked:
+        for words in SECTIONS[section]:
+            print(f"$ patchtrace {shlex.join(words)}", flush=True)
+            begin = time.perf_counter()
+            done = subprocess.run([sys.executable, "-m", "patchtrace", *words], cwd=WORK)
+            if done.returncode:
+                sys.exit(done.returncode)
+            print(f"({time.perf_counter() - begin:.0f} s)\n", flush=True)
+    keep()
+
+
+def keep() -> None:
+    """Copy what is small: tables, truths, figures, the tuned recipe."""
+    for path in sorted(WORK.glob("*/*")):
+        if path.parent.name in ("cache", "originals", "parts"):
+            continue
+        place = DOCS / f"results-{path.parent.name}-{path.name}" if path.suffix == ".png" else None
+        if path.suffix in (".csv", ".npz", ".toml"):
+            place = KEPT / path.parent.name / path.name
+        if place:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, place)
+
+
+if __name__ == "__main__":
+    main()

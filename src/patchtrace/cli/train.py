@@ -1,0 +1,60 @@
+"""patchtrace train: a diffusion model of a collection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from patchtrace.cli.common import UNREADABLE, progress_bar, say_skipped
+from patchtrace.cli.options import check_output, collection_options, read_collection
+from patchtrace.cli.training import training_from, training_options
+from patchtrace.diffusion import parameters_of, train
+from patchtrace.methods import DEFAULT_SIZE
+
+
+@click.command("train")
+@collection_options
+@training_options
+@click.option("--flips/--no-flips", default=True, show_default=True, help="Mirror images at random.")
+@click.option(
+    "--checkpoints",
+    type=click.IntRange(0),
+    default=4,
+    show_default=True,
+    help="Models to keep on the way, for TracInCP and GAS.",
+)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The model goes to this directory.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Only errors.")
+def train_command(**options: Any) -> int:
+    """Train an unconditional diffusion model (DDPM) on a collection.
+
+    A run that was stopped goes on when the same command is given again, and ends with the same weights; at most the
+    last minute is lost. The directory can be opened by diffusers' DDPMPipeline, and by `patchtrace sample`.
+
+    \b
+    Examples:
+      patchtrace train --train photos/ --size 16 -o model/
+      patchtrace train --train photos/ --size 32 --model ddpm-cifar --device cuda --precision bf16 -o model/
+      patchtrace train --train photos/ --size 64 --model config.json --epochs 100 -o model/
+    """
+    settings = training_from(options, flips=options["flips"], checkpoints=options["checkpoints"])
+    output: Path = options["output"]
+    check_output(output, list(options["train"]))
+    quiet = options["quiet"]
+    images = read_collection(options, DEFAULT_SIZE, quiet)
+    with progress_bar("training", quiet) as progress:
+        model = train(images, output, settings, device=options["device"], progress=progress, remark=progress.remark)
+    if not quiet:
+        click.echo(f"{parameters_of(model.model):,} parameters, written to {output}", err=True)
+    if images.skipped:
+        say_skipped(images.skipped, None)
+        return UNREADABLE
+    return 0

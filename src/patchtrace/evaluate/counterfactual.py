@@ -1,0 +1,299 @@
+"""What becomes of a picture when the images that it resembles are removed and the model is trained again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from patchtrace.attribution import Attribution
+from patchtrace.diffusion import Training
+from patchtrace.errors import PatchtraceError
+from patchtrace.evaluate.counterfactual_result import CHANCE, OTHER_SEED, CounterfactualResult, measured
+from patchtrace.evaluate.retraining import Retraining, in_processes
+from patchtrace.files import replacing
+from patchtrace.images import ImageSet
+from patchtrace.methods.encoders import Encoder, VectorFunction, check_encoder, load_encoder
+from patchtrace.progress import Progress
+
+Scores = Mapping[str, Attribution | ArrayLike]
+
+
+class Removal(NamedTuple):
+    """One model: which images it is trained without, in their order, and which seed it is trained with."""
+
+    images: tuple[int, ...]
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Counterfactual:
+    """Removes the images that a method puts first, trains again, and looks how far the same picture then goes.
+
+    The originals are pictures 0, 1, 2, ... of a model of the whole collection. For each of them, and each method, a
+    model is trained without the ``remove`` images of the highest scores, with the same seed, and makes the picture
+    again from the same noise. Two yardsticks stand beside the methods: ``chance``, the floor, removes as many images at
+    random, and ``other seed`` removes none, but trains one model with another seed, for all queries.
+
+    Each model is a unit of work that is done once, resumes after a kill and is found again by a fingerprint of all that
+    decides it.
+
+    Parameters
+    ----------
+    train : ImageSet
+        The collection.
+    directory : path
+        Where models and pictures are kept.
+    training : Training
+        How models are trained.
+    remove : int
+        How many images are removed for a picture.
+    queries : int
+        How many pictures.
+    sample_seed, steps : int
+        The noise that pictures start from, and the steps of DDIM from there.
+    chance_models : int, optional
+        Random removals; with fewer than queries, several queries share one, which saves models. Without it, each query
+        has its own.
+    chance_seed : int
+        Of the random removals.
+    device : str
+        Such as ``"cuda:1"``.
+
+    Examples
+    --------
+    >>> photos = ImageSet.open(np.random.default_rng(0).integers(0, 256, (10, 8, 8, 3), dtype=np.uint8))
+    >>> experiment = Counterfactual(photos, Path("run"), Training(), remove=3, queries=2)
+    >>> originals = experiment.originals()  # doctest: +SKIP
+    >>> scores = {"mine": [range(10), range(10, 0, -1)]}
+    >>> [removal.images for removal in experiment.removals(scores)["mine"]]
+    [(7, 8, 9), (0, 1, 2)]
+    >>> experiment.run(scores).write("run")  # doctest: +SKIP
+    """
+
+    train: ImageSet
+    directory: Path
+    training: Training
+    _: KW_ONLY
+    remove: int
+    queries: int = 60
+    sample_seed: int = 0
+    steps: int = 50
+    chance_models: int | None = None
+    chance_seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.remove < len(self.train):
+            raise PatchtraceError(
+                f"remove is {self.remove}: of {len(self.train)} images, 1 to {len(self.train) - 1} can be removed"
+            )
+        for name, least in (("queries", 1), ("sample_seed", 0), ("steps", 1), ("chance_seed", 0)):
+            if getattr(self, name) < least:
+                raise PatchtraceError(f"{name} is {getattr(self, name)}: use at least {least}")
+        if self.chance_models is not None and not 1 <= self.chance_models <= self.queries:
+            raise PatchtraceError(f"chance_models is {self.chance_models}: use 1 to {self.queries}, one for each query")
+
+    @property
+    def model(self) -> Path:
+        """Where the model of all images is, for methods that look into it, once there are originals."""
+        return self._retraining.place(self._kept(Removal(())))
+
+    def originals(self, progress: Progress | None = None) -> ImageSet:
+        """The pictures to be attributed, of the model of all images, which is trained if it is not there yet."""
+        everything, queries = Removal(()), range(self.queries)
+        place = self._place(everything)
+        if _missing(place, queries):
+            self._make(everything, queries, progress)
+        return _pictures([place] * self.queries)
+
+    def run(
+        self,
+        scores: Scores,
+        *,
+        chance: bool = True,
+        other_seed: bool = True,
+        encoder: str | VectorFunction | Encoder | None = "efficientnet-lite0",
+        shard: tuple[int, int] = (1, 1),
+        jobs: int = 1,
+        progress: Progress | None = None,
+    ) -> CounterfactualResult | None:
+        """Train what is not trained yet, and measure; None if that was one shard and models of others are missing.
+
+        Parameters
+        ----------
+        scores : mapping of str to Attribution or (queries, train)
+            By the name of the method, what it says about the originals.
+        chance, other_seed : bool
+            Whether to measure the two yardsticks.
+        encoder : str, callable or None
+            What the cosine is measured with: all that :func:`patchtrace.methods.encoders.load_encoder` takes. With
+            None, or without the packages that it needs, there is no cosine.
+        shard : (int, int)
+            Do part ``i`` of ``n`` only, counted from 1. Other machines may do the others, into the same directory.
+        jobs : int
+            Models that are trained at the same time.
+        progress : callable, optional
+            Called with (done, total), in models of this shard.
+        """
+        part, parts = shard
+        if not 1 <= part <= parts:
+            raise PatchtraceError(f"shard {part}/{parts} is none: use 1/{parts} to {parts}/{parts}")
+        removals = self.removals(scores, chance=chance, other_seed=other_seed)
+        encode, remarks = self._encoder(encoder)  # what cannot be had is said before hours of work
+        originals = self.originals()
+        for name, given in scores.items():
+            _check_queries(name, given, originals)
+        wanted: dict[Removal, list[int]] = {}  # query after query, so that a run that is cut short has whole queries
+        for query in range(self.queries):
+            for of_method in removals.values():
+                wanted.setdefault(of_method[query], []).append(query)
+        places = {removal: self._place(removal) for removal in wanted}
+        mine = list(wanted.items())[part - 1 :: parts]
+        todo = [(removal, queries) for removal, queries in mine if _missing(places[removal], queries)]
+        done = len(mine) - len(todo)
+        if progress:
+            progress(done, len(mine))
+        for _ in in_processes(self._work, todo, jobs):
+            done += 1
+            if progress:
+                progress(done, len(mine))
+        if any(_missing(places[removal], queries) for removal, queries in wanted.items()):
+            return None
+        pictures = {name: _pictures([places[one] for one in of_method]) for name, of_method in removals.items()}
+        shared = self.chance_models or self.queries
+        if chance and shared < self.queries:
+            remarks += (f"chance has {shared} random removals, which {self.queries} queries share",)
+        facts = {**self._facts(encode), "chance_models": shared, "methods": _told(scores)}
+        return measured(originals, pictures, encode, facts=facts, remarks=remarks)
+
+    def removals(self, scores: Scores, *, chance: bool = True, other_seed: bool = True) -> dict[str, list[Removal]]:
+        """For each method, and each query, the model that it asks for."""
+        found = {name: [_without(row) for row in self._first(name, given)] for name, given in scores.items()}
+        for name in (CHANCE, OTHER_SEED):
+            if name in found:
+                raise PatchtraceError(f"{name!r} is what a yardstick is called: give the method another name")
+        if chance:
+            count = self.chance_models or self.queries
+            drawn = [
+                np.random.default_rng([self.chance_seed, number]).choice(len(self.train), self.remove, replace=False)
+                for number in range(count)
+            ]
+            found[CHANCE] = [_without(drawn[query % count]) for query in range(self.queries)]
+        if other_seed:
+            found[OTHER_SEED] = [Removal((), seed=1)] * self.queries
+        if not found:
+            raise PatchtraceError("there is nothing to remove: give the scores of a method, or leave chance on")
+        return found
+
+    def _first(self, name: str, given: Attribution | ArrayLike) -> NDArray[np.intp]:
+        """The images that a method puts first: (queries, remove)."""
+        scores = given.scores if isinstance(given, Attribution) else np.asarray(given)
+        shape = self.queries, len(self.train)
+        if scores.shape != shape:
+            raise PatchtraceError(
+                f"the scores of {name} have shape {scores.shape}: use {shape}, a row for each original and a column "
+                "for each image of the collection"
+            )
+        if not np.isfinite(scores).all():
+            raise PatchtraceError(f"some scores of {name} are no numbers: images cannot be put in order by them")
+        if isinstance(given, Attribution):
+            if given.train_ids != self.train.ids:
+                raise PatchtraceError(f"{name} was computed on other images than this collection, or in another order")
+            return np.stack([given.ranking(query)[: self.remove] for query in range(self.queries)])
+        return np.argsort(-scores, axis=1, kind="stable")[:, : self.remove]
+
+    # --- models and their pictures ---
+
+    @property
+    def _retraining(self) -> Retraining:
+        return Retraining(self.train, Path(self.directory), self.training, self.device)
+
+    def _place(self, removal: Removal) -> Path:
+        """The directory of a model's pictures."""
+        asked = json.dumps(["ddim", self.steps, self.sample_seed])
+        name = self._retraining.place(self._kept(removal), removal.seed).name
+        return Path(self.directory) / "pictures" / f"{name}-{hashlib.sha256(asked.encode()).hexdigest()[:16]}"
+
+    def _kept(self, removal: Removal) -> NDArray[np.bool_]:
+        kept = np.ones(len(self.train), np.bool_)
+        kept[list(removal.images)] = False
+        return kept
+
+    def _work(self, task: tuple[Removal, list[int]]) -> None:
+        self._make(*task)
+
+    def _make(self, removal: Removal, queries: range | list[int], progress: Progress | None = None) -> None:
+        """Train one model, and let it make these pictures."""
+        model = self._retraining.model(self._kept(removal), removal.seed, progress)
+        place = self._place(removal)
+        place.mkdir(parents=True, exist_ok=True)
+        for query in _missing(place, queries):
+            # each alone: in batches of another size the last bits of a picture can be others
+            picture = model.sample(1, sampler="ddim", steps=self.steps, seed=self.sample_seed, first=query)[0]
+            with replacing(_file(place, query)) as temporary, temporary.open("wb") as stream:
+                np.save(stream, picture, allow_pickle=False)
+
+    def _encoder(self, encoder: str | VectorFunction | Encoder | None) -> tuple[Encoder | None, tuple[str, ...]]:
+        """The encoder, or why there is none."""
+        if encoder is None:
+            return None, ()
+        check_encoder(encoder, self.train.shape)
+        try:
+            return load_encoder(encoder, self.device if isinstance(encoder, str) else None), ()
+        except PatchtraceError as error:
+            if not isinstance(error.__cause__, ImportError):
+                raise
+            return None, (f"no cosine: {error}",)
+
+    def _facts(self, encoder: Encoder | None) -> dict[str, Any]:
+        names = ("remove", "queries", "sample_seed", "steps", "chance_seed")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "encoder": None if encoder is None else encoder.settings(),
+            "images": len(self.train),
+            "train": self.train.fingerprint(),
+            "training": asdict(self.training),
+        }
+
+
+def _without(images: Iterable[int]) -> Removal:
+    return Removal(tuple(sorted(map(int, images))))
+
+
+def _file(place: Path, query: int) -> Path:
+    return place / f"{query:05d}.npy"
+
+
+def _missing(place: Path, queries: Sequence[int]) -> list[int]:
+    return [query for query in queries if not _file(place, query).is_file()]
+
+
+def _pictures(places: Sequence[Path]) -> ImageSet:
+    """Picture number i out of the i-th place."""
+    pixels = [np.load(_file(place, query), allow_pickle=False) for query, place in enumerate(places)]
+    return ImageSet(np.stack(pixels), tuple(f"query-{query:03d}.png" for query in range(len(places))))
+
+
+def _told(scores: Scores) -> dict[str, Any]:
+    """What each method is, where its scores say so."""
+    results = {name: given for name, given in scores.items() if isinstance(given, Attribution)}
+    return {name: {"method": one.method, "settings": one.settings} for name, one in results.items()}
+
+
+def _check_queries(name: str, given: Attribution | ArrayLike, originals: ImageSet) -> None:
+    """Refuse what was computed on other pictures, as far as it says what it was computed on."""
+    if not isinstance(given, Attribution):
+        return
+    told = given.facts.get("queries", {}).get("fingerprint")
+    if told is not None and told != replace(originals, ids=given.query_ids).fingerprint():
+        raise PatchtraceError(f"{name} was computed on other pictures than the originals: attribute those")
+
+
+__all__ = ["CHANCE", "OTHER_SEED", "Counterfactual", "CounterfactualResult", "Removal", "measured"]

@@ -1,0 +1,93 @@
+"""Models trained on parts of a collection, each in a place that only its images and settings lead to."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from patchtrace.diffusion import Denoiser, Training, train
+from patchtrace.errors import PatchtraceError
+from patchtrace.images import ImageSet
+from patchtrace.progress import Progress
+
+
+@dataclass(frozen=True)
+class Retraining:
+    """Trains models on parts of a collection and finds those again that are there already.
+
+    A model lies in ``directory/models/`` under the fingerprint of its images and settings, so that experiments share
+    their models, and never take one for another.
+
+    Parameters
+    ----------
+    images : ImageSet
+        The collection.
+    directory : path
+        Where models are kept.
+    training : Training
+        The settings; seeds are counted from the one in it.
+    device : str
+        Such as ``"cuda:1"``.
+    """
+
+    images: ImageSet
+    directory: Path
+    training: Training
+    device: str = "cpu"
+
+    def place(self, mask: NDArray[np.bool_], seed: int = 0) -> Path:
+        """Where the model of these images is, or will be."""
+        return self.directory / "models" / self._settings(seed).fingerprint(self.images.subset(mask))[:24]
+
+    def model(self, mask: NDArray[np.bool_], seed: int = 0, progress: Progress | None = None) -> Denoiser:
+        """The model of these images: trained now, trained further, or loaded."""
+        if not mask.any():
+            raise PatchtraceError("a model cannot be trained on no image")
+        place = self.place(mask, seed)
+        return train(self.images.subset(mask), place, self._settings(seed), device=self.device, progress=progress)
+
+    def _settings(self, seed: int) -> Training:
+        return replace(self.training, seed=self.training.seed + seed)
+
+
+def in_processes(work: Any, tasks: Sequence[Any], jobs: int) -> Iterator[tuple[Any, Any]]:
+    """(task, ``work(task)``) as they are done, so many at a time, each in a process with its part of the cores.
+
+    One job works in this process. A task that fails ends it all; what others have written stays.
+    """
+    if jobs == 1 or len(tasks) <= 1:
+        for task in tasks:
+            yield task, work(task)
+        return
+    threads = max(1, len(os.sched_getaffinity(0)) // jobs) if hasattr(os, "sched_getaffinity") else 1
+    # fork would copy torch's threads half alive
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _limit_threads, (threads,))
+    try:
+        waiting: dict[Future[Any], Any] = {pool.submit(work, task): task for task in tasks}
+        while waiting:
+            done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield waiting.pop(future), future.result()
+    except BrokenProcessPool as error:
+        raise PatchtraceError(
+            "a process was killed, perhaps for lack of memory: start again with fewer --jobs; finished units are kept"
+        ) from error
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+
+
+def _limit_threads(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)

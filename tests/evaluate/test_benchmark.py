@@ -1,0 +1,135 @@
+"""The truth by retraining: units that are done once, by anybody, and are never taken for others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from patchtrace import ImageSet, PatchtraceError
+from patchtrace.diffusion import Denoiser, Training
+from patchtrace.evaluate import retraining
+from patchtrace.evaluate.benchmark import LDSBenchmark, Unit
+from patchtrace.evaluate.retraining import in_processes
+from patchtrace.evaluate.truth import make_subsets
+
+TINY = {
+    "block_out_channels": [8, 8],
+    "down_block_types": ["DownBlock2D"] * 2,
+    "up_block_types": ["UpBlock2D"] * 2,
+    "layers_per_block": 1,
+    "norm_num_groups": 4,
+    "attention_head_dim": 8,
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def benchmark(tmp_path) -> LDSBenchmark:
+    (tmp_path / "tiny.json").write_text(json.dumps(TINY))
+    pixels = np.random.default_rng(0).integers(0, 256, (14, 8, 8, 3), dtype=np.uint8)
+    images = ImageSet.open(pixels)
+    return LDSBenchmark(
+        train=images.subset(range(10)),
+        queries=images.subset(range(10, 14)),
+        subsets=make_subsets(10, 3),
+        directory=tmp_path / "work",
+        training=Training(model=str(tmp_path / "tiny.json"), epochs=1, batch=5),
+        seeds=2,
+        timesteps=3,
+        draws=1,
+    )
+
+
+@pytest.fixture
+def trainings(monkeypatch) -> list[int]:
+    """The number of images of each model that is trained from now on."""
+    seen: list[int] = []
+    original = retraining.train
+
+    def counted(images, place, *rest, **more):
+        if not (place / "training.json").exists():
+            seen.append(len(images))
+        return original(images, place, *rest, **more)
+
+    monkeypatch.setattr(retraining, "train", counted)
+    return seen
+
+
+def test_the_truth_is_the_mean_over_seeds_of_each_models_loss(benchmark):
+    benchmark.run()
+    truth = benchmark.truth()
+    for subset in range(3):
+        each = [
+            Denoiser.load(benchmark._retraining.place(benchmark.subsets[subset], seed)).loss(
+                benchmark.queries, timesteps=3, draws=1
+            )
+            for seed in range(2)
+        ]
+        assert (each[0] != each[1]).all()
+        assert truth.losses[subset] == pytest.approx(np.mean(each, axis=0))
+    assert (truth.subsets == benchmark.subsets).all()
+    assert truth.facts["training"]["epochs"] == 1
+
+
+def test_a_second_run_trains_nothing(benchmark, trainings):
+    benchmark.run()
+    assert trainings == [5] * 6
+    benchmark.run()
+    replace(benchmark, queries=benchmark.queries.subset([0])).run()  # other queries, the same models
+    assert trainings == [5] * 6
+
+
+@pytest.mark.parametrize("other", [{"timesteps": 2}, {"draws": 2}, {"training": Training(epochs=2)}, {"queries": 1}])
+def test_results_of_other_settings_are_not_taken(benchmark, other):
+    benchmark.run()
+    if "training" in other:
+        other = {"training": replace(benchmark.training, epochs=2)}
+    if "queries" in other:
+        other = {"queries": benchmark.queries.subset([1, 0, 2, 3])}
+    assert len(replace(benchmark, **other).missing()) == 6
+
+
+def test_shards_are_the_whole_work(benchmark, trainings):
+    benchmark.run(shard=(1, 2))
+    with pytest.raises(PatchtraceError, match="3 of 6 models are not done"):
+        benchmark.truth()
+    benchmark.run(shard=(2, 2))
+    assert len(trainings) == 6
+    assert benchmark.truth().losses.shape == (3, 4)
+    with pytest.raises(PatchtraceError, match="1/2 to 2/2"):
+        benchmark.run(shard=(3, 2))
+
+
+def test_processes_give_the_same_losses(benchmark, tmp_path):
+    benchmark.run()
+    elsewhere = replace(benchmark, directory=tmp_path / "elsewhere", seeds=1)
+    done = []
+    elsewhere.run(jobs=2, progress=lambda *state: done.append(state))
+    assert done == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    for unit in elsewhere.units:
+        assert (np.load(elsewhere._losses_of(unit)) == np.load(benchmark._losses_of(unit))).all()
+
+
+def test_a_task_that_fails_ends_the_work(benchmark):
+    with pytest.raises(IndexError):
+        list(in_processes(benchmark.measure, [Unit(99, 0), Unit(98, 0)], 2))
+
+
+def test_errors_say_what_would_be_right(benchmark):
+    with pytest.raises(PatchtraceError, match="10 images"):
+        replace(benchmark, subsets=benchmark.subsets[:, :9])
+    with pytest.raises(PatchtraceError, match="at least 1"):
+        replace(benchmark, seeds=0)
+    with pytest.raises(PatchtraceError, match="no image"):
+        benchmark._retraining.model(np.zeros(10, dtype=bool))
