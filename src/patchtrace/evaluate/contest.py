@@ -148,7 +148,14 @@ def enter(name: str, bench: Workbench, queries: ImageSet, *, progress: Progress 
         raise PatchtraceError(f"no method is called {name!r}: use {', '.join(CONTESTANTS)}")
     sees, make = CONTESTANTS[name]
     method = make(bench).fit(bench.train)
-    asked = [name, method.settings(), bench.train.fingerprint(), queries.fingerprint()]
+    # a method names its encoder, but not from which directory it is
+    asked = [
+        name,
+        method.settings(),
+        bench.encoder if sees == ENCODER else "",
+        bench.train.fingerprint(),
+        queries.fingerprint(),
+    ]
     told = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:20]
     place = bench.directory / "scores" / f"{name}-{told}.npz"
     if not place.is_file():

@@ -1,0 +1,99 @@
+"""Gradients made short: a random projection that keeps inner products, about.
+
+Each number of a gradient is added to one of ``dimension`` places, with a sign; place and sign are drawn from the seed
+(a count sketch). The inner product of two projections is that of the gradients on average, and its standard error is
+about ``|a| |b| / sqrt(dimension)``, as with a dense Gaussian matrix. Measured on a model with 226,531 weights, the mean
+error is 0.018 of ``|a| |b|`` for 2048 dimensions and 0.012 for 4096. A Gaussian matrix and a subsampled Hadamard
+transform gave the same errors, and took 350 and 20 times as long as this one with its 0.5 ms for a gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: Places and signs are drawn for so many numbers at a time: memory does not grow with the model.
+BLOCK = 2**18
+
+
+@dataclass(frozen=True)
+class Projection:
+    """From gradients to rows of ``dimension`` numbers; with None, to the gradients themselves.
+
+    Parameters
+    ----------
+    width : int
+        How many numbers a gradient has.
+    dimension : int or None
+        How many a row has.
+    seed : tuple of int
+        Each at least 0.
+
+    Examples
+    --------
+    >>> import torch
+    >>> rows = Projection(6, 4, (0,)).rows([torch.ones(2, 3), torch.ones(2, 3)])
+    >>> rows.shape
+    torch.Size([2, 4])
+    """
+
+    width: int
+    dimension: int | None
+    seed: tuple[int, ...]
+
+    @property
+    def length(self) -> int:
+        """How many numbers a row has."""
+        return self.dimension or self.width
+
+    def facts(self) -> dict[str, Any]:
+        """All that decides the projection, as plain data."""
+        if self.dimension is None:
+            return {"projection": "none", "dimension": self.width}
+        return {"projection": "count sketch", "dimension": self.dimension}
+
+    def rows(self, gradients: Iterable[Tensor]) -> Tensor:
+        """Rows (pictures, length) of gradients that are given weight by weight, each (pictures, ...)."""
+        import torch
+
+        flat = [part.flatten(1) for part in gradients]
+        if self.dimension is None:
+            return torch.cat(flat, dim=1)
+        rows = flat[0].new_zeros((len(flat[0]), self.dimension))
+        start = 0
+        for part in flat:
+            self._add(rows, part, start)
+            start += part.shape[1]
+        return rows
+
+    def _add(self, rows: Tensor, part: Tensor, start: int) -> None:
+        """Add numbers ``start`` and following of the gradients to the rows."""
+        assert self.dimension is not None
+        done, count = 0, part.shape[1]
+        while done < count:
+            block, inside = divmod(start + done, BLOCK)
+            size = min(count - done, BLOCK - inside)
+            place, sign = (drawn.to(rows.device) for drawn in _drawn(self.seed, block, self.dimension))
+            values = part[:, done : done + size] * sign[inside : inside + size]
+            rows.index_add_(1, place[inside : inside + size], values)
+            done += size
+
+
+@lru_cache(maxsize=16)
+def _drawn(seed: tuple[int, ...], block: int, dimension: int) -> tuple[Tensor, Tensor]:
+    """Places (int64) and signs (float32) of the numbers of a block."""
+    import torch
+
+    # raw numbers, because numpy promises to keep these as they are from version to version
+    raw = np.random.Philox(np.random.SeedSequence([*seed, block])).random_raw(BLOCK // 2).view(np.uint32)
+    drawn = (raw.astype(np.uint64) * np.uint64(2 * dimension)) >> np.uint64(32)  # from 0 to 2 * dimension - 1
+    # int64, because torch adds by int32 places eight times as slowly
+    place, sign = (drawn >> np.uint64(1)).astype(np.int64), 1 - 2 * (drawn & np.uint64(1)).astype(np.float32)
+    return torch.from_numpy(place), torch.from_numpy(sign)
