@@ -147,7 +147,7 @@ def test_wrong_settings_are_refused(wrong, told):
 
 
 def test_a_device_that_is_not_there(tmp_path, tiny, pictures):
-    with pytest.raises(PatchtraceError, match="not to be had"):
+    with pytest.raises(PatchtraceError, match="no device 'cuda:7' here"):
         train(pictures, tmp_path / "model", Training(model=tiny), device="cuda:7")
 
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from diffusers import UNet2DModel
+from methods.gradient_toys import ENOUGH, MODEL, OTHER, QUERIES, TIMES, TRAIN, network, plain
 
 from patchtrace import Attribution, ImageSet, PatchtraceError, Schedule
 from patchtrace.diffusion import Denoiser
-from patchtrace.methods import gradient_features, gradient_projection, gradients
-from patchtrace.methods.gradient_features import FeatureFile, features
+from patchtrace.methods import gradient_projection, gradients
+from patchtrace.methods.gradient_features import features
 from patchtrace.methods.gradient_kernels import Ridge, cosines, products
 from patchtrace.methods.gradient_methods import GAS, GradientSimilarity, TracInCP
 from patchtrace.methods.gradient_projection import Projection
@@ -23,11 +20,7 @@ from patchtrace.methods.gradient_trak import DTRAK, LAMBDAS, TRAK
 from patchtrace.methods.gradients import Gradients, fingerprint
 from patchtrace.progress import Counter
 
-RNG = np.random.default_rng(3)
-TRAIN = ImageSet.open(RNG.integers(0, 256, (10, 8, 8, 3), dtype=np.uint8))
-QUERIES = ImageSet.open(RNG.integers(0, 256, (3, 8, 8, 3), dtype=np.uint8))
-TIMES = (100, 600)
-ENOUGH = 10**9
+RNG = np.random.default_rng(4)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -37,25 +30,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-def network(seed: int = 0, **changes) -> Denoiser:
-    fields = {
-        "sample_size": 8,
-        "block_out_channels": (8, 8),
-        "down_block_types": ("DownBlock2D", "AttnDownBlock2D"),
-        "up_block_types": ("AttnUpBlock2D", "UpBlock2D"),
-        "layers_per_block": 1,
-        "norm_num_groups": 4,
-        "attention_head_dim": 8,
-        "dropout": 0.5,
-    }
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return Denoiser(UNet2DModel(**fields | changes).eval(), Schedule.named("ddpm-linear"))
-
-
-MODEL, OTHER = network(), network(1)
 
 
 def one_by_one(
@@ -99,7 +73,7 @@ def close(found, expected, part: float = 1e-5) -> None:
 
 def made(tmp_path: Path, dimension=None, images=TRAIN, stream="train", memory=ENOUGH, **changes):
     taken = Gradients(MODEL, TIMES, **changes)
-    return features(taken, dimension, images, stream, tmp_path, memory=memory, count=Counter(None, 0))
+    return features(taken, dimension, images, stream, tmp_path, memory=memory, count=Counter(None, 0))[0]
 
 
 # -- gradients ------------------------------------------------------------------------------------------
@@ -183,7 +157,7 @@ def test_other_seeds_and_other_models_have_other_projections(tmp_path):
     seeds = [(0, 1), (1, 1), (0, 2)]
     assert len({dense(Projection(40, 8, seed)).tobytes() for seed in seeds}) == 3
     rows = [
-        features(Gradients(model, TIMES), 8, QUERIES, "train", tmp_path, memory=ENOUGH, count=Counter(None, 0))
+        features(Gradients(model, TIMES), 8, QUERIES, "train", tmp_path, memory=ENOUGH, count=Counter(None, 0))[0]
         for model in (MODEL, OTHER)
     ]
     assert not np.allclose(*rows)
@@ -209,12 +183,6 @@ def test_features_are_projected_with_the_same_matrix_for_all_batches(tmp_path, e
 
 
 # -- scores ---------------------------------------------------------------------------------------------
-
-
-def plain(name: str, **options):
-    kinds = {"gradient": GradientSimilarity, "tracincp": TracInCP, "gas": GAS, "trak": TRAK, "dtrak": DTRAK}
-    model = [MODEL, OTHER] if name in ("tracincp", "gas") else MODEL
-    return kinds[name](model, **{"timesteps": TIMES, "dimension": None} | options)
 
 
 def cosine(queries: np.ndarray, train: np.ndarray) -> np.ndarray:
@@ -315,145 +283,6 @@ def test_many_lambdas_are_each_what_one_would_be(tmp_path, monkeypatch):
     assert np.corrcoef(found[LAMBDAS[-1]].ravel(), dot.ravel())[0, 1] > 0.999
     smaller = [np.corrcoef(found[LAMBDAS[i]].ravel(), found[LAMBDAS[i + 1]].ravel())[0, 1] for i in (0, 1)]
     assert min(smaller) > 0.99
-
-
-# -- the file -------------------------------------------------------------------------------------------
-
-
-class Killed(Exception):
-    pass
-
-
-def names(directory: Path, ending: str) -> list[Path]:
-    return sorted(directory.glob(f"*{ending}"))
-
-
-def content(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
-
-
-def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(gradients, "MOST_TOGETHER", 3)
-    whole, stopped = (plain("gradient", dimension=16, cache=tmp_path / name).fit(TRAIN) for name in ("a", "b"))
-    expected = whole.attribute(QUERIES)
-
-    def stop(done: int, total: int) -> None:
-        if done >= total / 2:
-            raise Killed
-
-    with pytest.raises(Killed):
-        stopped.attribute(QUERIES, progress=stop)
-    (record,) = names(tmp_path / "b", ".json")
-    assert json.loads(record.read_text())["rows"] == 9
-    seen = []
-    found = stopped.attribute(QUERIES, progress=lambda *told: seen.append(told))
-    assert seen[0] == (9 * 2, 13 * 2)
-    assert content(tmp_path / "a") == content(tmp_path / "b")
-    assert (found.scores == expected.scores).all()
-
-
-def test_at_every_moment_the_files_are_those_of_a_run_that_can_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(gradients, "MOST_TOGETHER", 4)
-    monkeypatch.setattr(gradient_features, "SAVE_EVERY", 0.0)
-    copies = []
-
-    def copy(done: int, total: int) -> None:
-        copies.append(shutil.copytree(tmp_path / "a", tmp_path / f"copy-{len(copies)}"))
-
-    plain("gradient", dimension=16, cache=tmp_path / "a").fit(TRAIN).attribute(QUERIES, progress=copy)
-    monkeypatch.setattr(gradient_features, "SAVE_EVERY", 1000.0)
-    assert len(copies) == 6
-    for place in copies:
-        plain("gradient", dimension=16, cache=place).fit(TRAIN).attribute(QUERIES)
-        assert content(Path(place)) == content(tmp_path / "a")
-
-
-def test_a_second_run_takes_no_gradient(tmp_path, monkeypatch):
-    first = plain("gradient", dimension=16, cache=tmp_path).fit(TRAIN).attribute(QUERIES)
-    monkeypatch.setattr(Gradients, "of", None)
-    again = plain("gradient", dimension=16, cache=tmp_path).fit(TRAIN).attribute(QUERIES)
-    assert (first.scores == again.scores).all()
-    # the others of the same gradients neither
-    plain("trak", dimension=16, cache=tmp_path).fit(TRAIN).attribute(QUERIES)
-    with pytest.raises(TypeError, match="not callable"):
-        plain("dtrak", dimension=16, cache=tmp_path).fit(TRAIN).attribute(QUERIES)
-
-
-def test_without_a_cache_the_features_last_as_long_as_the_method(monkeypatch):
-    method = plain("gradient", dimension=16).fit(TRAIN)
-    first = method.attribute(QUERIES)
-    place = method._directory()
-    monkeypatch.setattr(Gradients, "of", None)
-    assert (method.attribute(QUERIES).scores == first.scores).all()
-    assert place.is_dir()
-    del method
-    assert not place.exists()
-
-
-@pytest.mark.parametrize("options", [{"timesteps": 3}, {"draws": 2}, {"seed": 1}, {"dimension": 8}, {"model": OTHER}])
-def test_other_settings_have_other_files(tmp_path, options):
-    plain("gradient", dimension=16, cache=tmp_path).fit(TRAIN).attribute(QUERIES)
-    before = content(tmp_path)
-    changed = {"timesteps": TIMES, "dimension": 16, "model": MODEL, "cache": tmp_path} | options
-    GradientSimilarity(**changed).fit(TRAIN).attribute(QUERIES)
-    assert len(names(tmp_path, ".npy")) == 4
-    assert before.items() <= content(tmp_path).items()
-
-
-def damage_a_number(rows: Path, record: Path) -> None:
-    data = bytearray(rows.read_bytes())
-    data[-5] ^= 1
-    rows.write_bytes(data)
-
-
-def cut(rows: Path, record: Path) -> None:
-    rows.write_bytes(rows.read_bytes()[:-4])
-
-
-def remove(rows: Path, record: Path) -> None:
-    rows.unlink()
-
-
-def put_another_array(rows: Path, record: Path) -> None:
-    np.save(rows, np.zeros((10, 17), np.float32))
-
-
-def garble(rows: Path, record: Path) -> None:
-    record.write_text("{")
-
-
-def tell_other_facts(rows: Path, record: Path) -> None:
-    noted = json.loads(record.read_text())
-    noted["facts"]["seed"] = 7
-    record.write_text(json.dumps(noted))
-
-
-@pytest.mark.parametrize("harm", [damage_a_number, cut, remove, put_another_array, garble, tell_other_facts])
-def test_a_damaged_or_foreign_file_is_noticed(tmp_path, harm):
-    file = FeatureFile(tmp_path, {"seed": 0}, (10, 16))
-    file.open()
-    with file.writing() as write:
-        write(np.ones((10, 16), np.float32))
-    assert FeatureFile(tmp_path, {"seed": 0}, (10, 16)).open() == 10
-    harm(file.path, file.record)
-    with pytest.raises(PatchtraceError, match=rf"{file.path.name} is damaged, or not .*: delete it and gradients-"):
-        FeatureFile(tmp_path, {"seed": 0}, (10, 16)).open()
-
-
-def test_two_runs_do_not_make_the_same_rows_at_once(tmp_path):
-    first, second = (FeatureFile(tmp_path, {}, (1, 1)) for _ in range(2))
-    entered = threading.Event()
-
-    def enter() -> None:
-        with second.alone():
-            entered.set()
-
-    waiting = threading.Thread(target=enter)
-    with first.alone():
-        waiting.start()
-        assert not entered.wait(0.1)
-    waiting.join(10)
-    assert entered.is_set()
 
 
 # -- errors ---------------------------------------------------------------------------------------------

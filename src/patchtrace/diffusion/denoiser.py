@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from patchtrace.diffusion.models import diffusers, read_configuration
+from patchtrace.engines.torch import device_named
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet
@@ -116,7 +117,7 @@ class Denoiser:
         model = diffusers().UNet2DModel.from_pretrained(
             unet, use_safetensors=True, local_files_only=True, low_cpu_mem_usage=False
         )
-        return cls(model.to(device).eval(), schedule)
+        return cls(model.to(device_named(device)).eval(), schedule)
 
     # --- loss ---
 

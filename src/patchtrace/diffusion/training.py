@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from patchtrace.diffusion.denoiser import Denoiser, noised
 from patchtrace.diffusion.models import build, configuration, diffusers
+from patchtrace.engines.torch import device_named
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet
@@ -28,7 +29,6 @@ from patchtrace.progress import Progress
 from patchtrace.schedule import Schedule
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 Precision = Literal["fp32", "bf16"]
@@ -170,7 +170,7 @@ class _Run:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             model = build(configuration(settings.model, images.shape))
-        self.device = _device(device)
+        self.device = device_named(device)
         self.model = model.to(self.device).train()
         self.optimiser = torch.optim.AdamW(
             self.model.parameters(), lr=settings.rate, weight_decay=settings.weight_decay
@@ -302,15 +302,6 @@ class _Run:
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(int(np.random.default_rng([self.settings.seed, 2, self.step]).integers(2**62)))
             yield
-
-
-def _device(name: str) -> torch.device:
-    import torch
-
-    try:
-        return torch.zeros(1, device=name).device
-    except (RuntimeError, AssertionError) as error:
-        raise PatchtraceError(f"device is {name!r}, which is not to be had here: {error}") from error
 
 
 def checkpoints_of(directory: str | Path) -> list[Path]:

@@ -1,7 +1,8 @@
 """Projected gradients on disk: rows of a memory-mapped file that a killed run goes on with and a second run finds.
 
-Beside each ``.npy`` lies a ``.json`` with all that decided the rows, how many are done, and their checksum. It is
-written after the rows have reached the disk, so what it says is always true; rows beyond it are written again.
+Beside each ``.npy`` lies a ``.json`` with all that decided the rows, how many are done, their checksum, and how long
+they took. It is written after the rows have reached the disk, so what it says is always true; rows beyond it are
+written again.
 """
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ def features(
     *,
     memory: int,
     count: Counter,
-) -> NDArray[np.float32]:
+) -> tuple[NDArray[np.float32], float]:
     """Projected gradients of all images, (images, dimension), from the file where they are kept.
+
+    Also the seconds that earlier runs have spent on them.
 
     Parameters
     ----------
@@ -68,6 +71,7 @@ def features(
     file = FeatureFile(directory, facts, (len(images), projection.length))
     with file.alone():
         done = file.open()
+        earlier = file.seconds
         count.add(done * gradients.copies)
         if done < len(images):
             together, copies = gradients.together(memory)
@@ -82,7 +86,7 @@ def features(
                         )
                     write(rows.astype(np.float32, copy=False))
                     count.add(len(numbers) * gradients.copies)
-    return file.read()
+    return file.read(), earlier
 
 
 class FeatureFile:
@@ -103,7 +107,7 @@ class FeatureFile:
         self.shape = shape
         named = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).hexdigest()[:20]
         self.path, self.record = directory / f"gradients-{named}.npy", directory / f"gradients-{named}.json"
-        self.rows, self.checksum = 0, 0
+        self.rows, self.checksum, self.seconds = 0, 0, 0.0
 
     def open(self) -> int:
         """Begin the file, or check what is there; how many rows are done."""
@@ -116,6 +120,7 @@ class FeatureFile:
         try:
             noted = json.loads(self.record.read_text(encoding="utf-8"))
             self.rows, self.checksum = int(noted["rows"]), int(noted["checksum"])
+            self.seconds = float(noted["seconds"])
             right = noted["facts"] == self.facts and 0 <= self.rows <= self.shape[0] and self._as_noted()
         except (OSError, ValueError, KeyError, TypeError):
             right = False
@@ -130,7 +135,8 @@ class FeatureFile:
         """A function that adds rows. Those that were added are kept however the block ends."""
         with self.path.open("r+b") as stream:
             stream.seek(self._first_byte(stream) + self.rows * self._row)
-            saved = time.monotonic()
+            begin = saved = time.monotonic()
+            before = self.seconds
 
             def write(rows: NDArray[np.float32]) -> None:
                 nonlocal saved
@@ -138,6 +144,7 @@ class FeatureFile:
                 stream.write(data)
                 self.checksum = zlib.crc32(data, self.checksum)
                 self.rows += len(rows)
+                self.seconds = before + time.monotonic() - begin
                 if time.monotonic() - saved > SAVE_EVERY:
                     self._save(stream)
                     saved = time.monotonic()
@@ -174,7 +181,7 @@ class FeatureFile:
         self._note()
 
     def _note(self) -> None:
-        noted = {"rows": self.rows, "checksum": self.checksum, "facts": self.facts}
+        noted = {"rows": self.rows, "checksum": self.checksum, "seconds": self.seconds, "facts": self.facts}
         with replacing(self.record) as temporary:
             temporary.write_text(json.dumps(noted, indent=1), encoding="utf-8")
 
