@@ -2,6 +2,7 @@
 
     make results                                   # everything; hours on two cores, goes on where it was stopped
     .venv/bin/python benchmarks/results.py lds     # one section
+    .venv/bin/python benchmarks/results.py tables  # what is there, as the docs have it
 
 Sections run the commands that the docs name, one after the other. What they keep is in benchmarks/work/small/ (models,
 losses, scores); small tables and figures are copied to benchmarks/results/small/ and docs/.
@@ -9,6 +10,7 @@ losses, scores); small tables and figures are copied to benchmarks/results/small
 
 from __future__ import annotations
 
+import csv
 import shlex
 import shutil
 import subprocess
@@ -82,9 +84,12 @@ SECTIONS: dict[str, list[list[str]]] = {
 
 def main() -> None:
     asked = sys.argv[1:] or list(SECTIONS)
+    if asked == ["tables"]:
+        tables()
+        return
     unknown = set(asked) - set(SECTIONS)
     if unknown:
-        sys.exit(f"no section is called {unknown.pop()!r}: use {', '.join(SECTIONS)}")
+        sys.exit(f"no section is called {unknown.pop()!r}: use {', '.join(SECTIONS)} or tables")
     prepare()
     for section in asked:
         for words in SECTIONS[section]:
@@ -95,6 +100,7 @@ def main() -> None:
                 sys.exit(done.returncode)
             print(f"({time.perf_counter() - begin:.0f} s)\n", flush=True)
     keep()
+    tables()
 
 
 def keep() -> None:
@@ -108,6 +114,36 @@ def keep() -> None:
         if place:
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, place)
+
+
+def tables() -> None:
+    """The tables of docs/results.md, out of the CSV files that are kept."""
+    for tuned in ("", "-tuned"):
+        sets = {name: _rows(KEPT / f"{name}{tuned}" / "lds.csv") for name in ("validation", "generated")}
+        if not all(sets.values()):
+            continue
+        print("| method | validation | generated | has to see | seconds a query |\n|---|---|---|---|---|")
+        for name in sorted(CONTESTANTS, key=lambda name: -float(sets["validation"][name]["lds"])):
+            cells = [_interval(rows[name]) for rows in sets.values()]
+            row = sets["validation"][name]
+            seconds = float(row["seconds"]) / VALIDATION
+            print(f"| {name} | {' | '.join(cells)} | {row['sees']} | {seconds:.2g} |")
+        print()
+    for row in _rows(KEPT / "counterfactual" / "summary.csv", "measure", "method").values():
+        print("| " + " | ".join(row.values()) + " |")
+
+
+def _rows(path: Path, *keys: str) -> dict[str, dict[str, str]]:
+    """The rows of a CSV file by their first column, or by these; none where there is no such file."""
+    if not path.is_file():
+        return {}
+    with path.open(newline="", encoding="utf-8") as stream:
+        return {" ".join(row[key] for key in keys or (next(iter(row)),)): row for row in csv.DictReader(stream)}
+
+
+def _interval(row: dict[str, str]) -> str:
+    lds, low, high = (100 * float(row[name]) for name in ("lds", "low", "high"))
+    return f"**{lds:.1f}** ({low:.1f} to {high:.1f})"
 
 
 if __name__ == "__main__":

@@ -10,19 +10,10 @@ import pytest
 from PIL import Image
 
 from patchtrace import ImageSet, Level, Recipe, Scale
-from patchtrace.cli import cli
-from patchtrace.cli.ablate import ablate
-from patchtrace.cli.tune import tune
 from patchtrace.evaluate.lds import GroundTruth, make_subsets
 from patchtrace.evaluate.parts import PartStore
 
 BASE = Recipe((Level(100, (Scale(3, weight=0.75), Scale(4, pool=2, weight=0.25))),), k=5)
-
-
-@pytest.fixture(autouse=True)
-def commands(monkeypatch):
-    monkeypatch.setitem(cli.commands, "ablate", ablate)
-    monkeypatch.setitem(cli.commands, "tune", tune)
 
 
 @pytest.fixture

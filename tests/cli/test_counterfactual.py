@@ -10,8 +10,6 @@ import torch
 from PIL import Image
 
 from patchtrace import Attribution
-from patchtrace.cli import cli
-from patchtrace.cli.counterfactual import counterfactual
 from patchtrace.demo import postcards
 from patchtrace.evaluate import retraining
 
@@ -44,9 +42,8 @@ def cards(tmp_path):
 
 
 @pytest.fixture
-def remove(monkeypatch, call, cards, tmp_path):
+def remove(call, cards, tmp_path):
     """The command on the cards with a tiny network, into tmp_path/out."""
-    monkeypatch.setitem(cli.commands, "counterfactual", counterfactual)
     network = tmp_path / "tiny.json"
     network.write_text(json.dumps(NETWORK))
 
@@ -129,6 +126,12 @@ def test_shards_say_what_they_did_and_the_last_ends_with_the_table(remove, tmp_p
     assert "random" in printed
 
 
+def test_trak_with_a_lambda(remove):
+    code, out, _ = remove("--method", "trak", "--method", "dtrak", "--lam", 0.1, "--remove", 3)
+    assert code == 0
+    assert {"trak", "dtrak", "chance"} <= {line.split()[0] for line in out.splitlines() if line.strip()}
+
+
 def test_images_that_cannot_be_read_are_named_and_change_the_exit_code(remove, cards):
     (cards / "broken.png").write_bytes(b"no picture")
     code, _, said = remove("--originals-only")
@@ -146,6 +149,8 @@ def test_images_that_cannot_be_read_are_named_and_change_the_exit_code(remove, c
         (["--method", "pixel", "--preset", "quick"], 2, "no meaning without --method nda"),
         (["--method", "embedding"], 2, "needs an encoder"),
         (["--preset", "quick", "--recipe", __file__], 2, "use one of them"),
+        (["--method", "dtrak"], 2, "want a --lam"),
+        (["--method", "pixel", "--lam", 1], 2, "nothing else does"),
         (["--run", "nowhere"], 2, "not a directory"),
         (["--model", "unheard-of"], 1, "no model is called 'unheard-of'"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -124,6 +125,11 @@ def test_processes_give_the_same_losses(benchmark, tmp_path):
 def test_a_task_that_fails_ends_the_work(benchmark):
     with pytest.raises(IndexError):
         list(in_processes(benchmark.measure, [Unit(99, 0), Unit(98, 0)], 2))
+
+
+def test_a_process_that_is_killed_is_told_of():
+    with pytest.raises(PatchtraceError, match="fewer at the same time"):
+        list(in_processes(os._exit, [1, 1], 2))
 
 
 def test_errors_say_what_would_be_right(benchmark):

@@ -116,9 +116,7 @@ def lds_command(**options: Any) -> int:
     images = read_collection(options, DEFAULT_SIZE, quiet)
     classes = _classes(options, images)
     methods = options["methods"] or (() if options["runs"] else ("nda", "pixel"))
-    full = None
-    if options["generated"] or set(methods) & set(LOOK_INTO_A_MODEL):
-        full = _full_model(images, cache, settings, options, quiet)
+    full = _full_model(images, cache, settings, options, quiet) if options["generated"] else None
     queries = _generated(full, options, quiet) if options["generated"] else read_queries(options, images, quiet)
     benchmark = LDSBenchmark(
         train=images,
@@ -139,6 +137,8 @@ def lds_command(**options: Any) -> int:
         return 0
     truth = benchmark.truth()
     truth.save(output / "truth.npz")
+    if full is None and set(methods) & set(LOOK_INTO_A_MODEL):
+        full = _full_model(images, cache, settings, options, quiet)
     recipe = Recipe.load(options["recipe"]) if options["recipe"] else None
     bench = Workbench(
         train=images,

@@ -77,14 +77,17 @@ def in_processes(work: Any, tasks: Sequence[Any], jobs: int) -> Iterator[tuple[A
             done, _ = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
                 yield waiting.pop(future), future.result()
-    except BrokenProcessPool as error:
-        raise PatchtraceError(
-            "a process was killed, perhaps for lack of memory: start again with fewer --jobs; finished units are kept"
-        ) from error
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in list((pool._processes or {}).values()):
+    except BaseException as error:
+        for process in list(pool._processes.values()):  # they would go on for as long as their models take
             process.terminate()
+        if isinstance(error, BrokenProcessPool):
+            raise PatchtraceError(
+                "a process was killed, perhaps for lack of memory: start again with fewer at the same time; "
+                "what is finished is kept"
+            ) from error
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _limit_threads(threads: int) -> None:
