@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import permutations
 
 import numpy as np
@@ -12,6 +13,9 @@ from scipy.stats import spearmanr
 
 from patchtrace import Attribution, PatchtraceError
 from patchtrace.evaluate.lds import _resampled, compare, lds, make_subsets
+
+#: The function of this name hides the module of this name.
+MODULE = sys.modules["patchtrace.evaluate.lds"]
 
 
 def linear(rng, *, images=200, count=64, queries=50, correlation=0.5):
@@ -147,13 +151,13 @@ def test_ranks_in_a_resample_are_those_of_its_rows_written_out(seed):
 def test_resamples_in_pieces_are_the_same(monkeypatch):
     data = linear(np.random.default_rng(7), images=20, count=12, queries=3)
     once = lds(*data, resamples=100)
-    monkeypatch.setattr("patchtrace.evaluate.lds.PIECE", 70)
+    monkeypatch.setattr(MODULE, "PIECE", 70)
     again = lds(*data, resamples=100)
     assert (again.interval, again.p_value) == (once.interval, once.p_value)
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say(monkeypatch):
-    monkeypatch.setattr("patchtrace.evaluate.lds.PERMUTATIONS", 1)  # p-values are not looked at here
+    monkeypatch.setattr(MODULE, "PERMUTATIONS", 1)  # p-values are not looked at here
     rng, correlation, inside = np.random.default_rng(8), 0.4, 0
     truth = 6 / np.pi * np.arcsin(correlation / 2)
     for _ in range(150):
