@@ -69,7 +69,20 @@ def test_train_and_sample(call, pictures, tmp_path):
 
 def test_the_whole_pipeline(call, pictures, tmp_path):
     """Eight subsets, every method there is, queries of others and of the model's own."""
-    how = ["--subsets", 8, "--classes", "folders", "--loss-timesteps", 3, "--loss-draws", 1, "--threads", 1]
+    how = [
+        "--subsets",
+        8,
+        "--classes",
+        "folders",
+        "--loss-timesteps",
+        3,
+        "--loss-draws",
+        1,
+        "--threads",
+        1,
+        "--draws",
+        2,
+    ]
     every = [argument for name in CONTESTANTS for argument in ("--method", name)]
     out = tmp_path / "lds"
     code, table, err = call("lds", *pictures, *how, *every, "--queries", tmp_path / "others", "-o", out)

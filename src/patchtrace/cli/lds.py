@@ -21,7 +21,7 @@ from patchtrace.diffusion import Denoiser, Training, train
 from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate import figures
 from patchtrace.evaluate.benchmark import LDSBenchmark
-from patchtrace.evaluate.contest import CONTESTANTS, Entry, Workbench, chosen_scores, enter
+from patchtrace.evaluate.contest import CONTESTANTS, Entry, Workbench, chosen_scores, enter, usual_recipe
 from patchtrace.evaluate.lds import Comparison, compare
 from patchtrace.evaluate.tables import text_table, write_csv
 from patchtrace.evaluate.truth import GroundTruth, make_subsets, split
@@ -64,6 +64,7 @@ LOOK_INTO_A_MODEL = ("gradient-dot", "gradient-cosine", "tracincp", "gas", "trak
 )
 @click.option("--run", "runs", metavar="[NAME=]DIR", multiple=True, help="Also judge a saved result on the queries.")
 @click.option("--recipe", type=click.Path(exists=True, dir_okay=False), help="For nda.  [default: by size]")
+@click.option("--draws", type=click.IntRange(1), help="For nda: draws of the noise.  [default: the recipe's, or 4]")
 @click.option("--encoder", default="efficientnet-lite0", show_default=True, help="For embedding: or clip, clip:DIR.")
 @click.option(
     "--tuning",
@@ -139,12 +140,11 @@ def lds_command(**options: Any) -> int:
     truth.save(output / "truth.npz")
     if full is None and set(methods) & set(LOOK_INTO_A_MODEL):
         full = _full_model(images, cache, settings, options, quiet)
-    recipe = Recipe.load(options["recipe"]) if options["recipe"] else None
     bench = Workbench(
         train=images,
         directory=cache,
         model=full,
-        recipe=recipe,
+        recipe=_recipe(options, images),
         encoder=options["encoder"],
         device=options["device"],
         threads=options["threads"],
@@ -226,6 +226,14 @@ def _best_first(found: Comparison) -> list[tuple[str, Any]]:
 
 def _seconds(seconds: float) -> str:
     return "" if np.isnan(seconds) else f"{seconds:.3g}"
+
+
+def _recipe(options: Mapping[str, Any], images: ImageSet) -> Recipe | None:
+    """That of NDA, if it is not the usual one."""
+    if not options["recipe"] and not options["draws"]:
+        return None
+    recipe = Recipe.load(options["recipe"]) if options["recipe"] else usual_recipe(images)
+    return replace(recipe, draws=options["draws"]) if options["draws"] else recipe
 
 
 def _classes(options: Mapping[str, Any], images: ImageSet) -> NDArray[Any] | None:

@@ -54,7 +54,7 @@ class Workbench:
         A model that was trained on the whole collection, for the methods on gradients; with ``checkpoints`` for
         TracInCP and GAS.
     recipe : Recipe, optional
-        Of NDA; without it the one for the size of the images, with four draws and flips.
+        Of NDA; without it the one of :func:`usual_recipe`.
     encoder : str
         Of embeddings.
     timesteps, dimension : int
@@ -107,10 +107,13 @@ class Entry:
         return max(self.variants, key=value)
 
 
+def usual_recipe(images: ImageSet) -> Recipe:
+    """The one for the size of the images, with four draws; with flips, because models see mirrored pictures too."""
+    return replace(Recipe.for_size(*images.shape[1:]), draws=4, flips=True)
+
+
 def _nda(bench: Workbench) -> NDA:
-    # models are trained on mirrored pictures too
-    recipe = bench.recipe or replace(Recipe.for_size(*bench.train.shape[1:]), draws=4, flips=True)
-    return NDA(recipe, threads=bench.threads)
+    return NDA(bench.recipe or usual_recipe(bench.train), threads=bench.threads)
 
 
 def _gradients(bench: Workbench) -> dict[str, Any]:
