@@ -24,7 +24,6 @@ from patchtrace import Attribution, ImageSet, Recipe, ScoreMachine
 from patchtrace.cli import common
 from patchtrace.cli.common import print_table
 from patchtrace.cli.demo import HANDFULS
-from patchtrace.cli.doctor import EXTRAS
 
 FAST = ["--preset", "quick", "--size", "12"]
 
@@ -569,13 +568,3 @@ def test_300_real_images_with_the_cifar_preset_stay_within_the_memory(cifar2, tm
     assert len(done.stdout.splitlines()) == 12
     assert int(done.stderr.splitlines()[-1]) < 1_500_000  # kilobytes
     assert Attribution.load(tmp_path / "run").shares.sum() == pytest.approx(1, abs=0.02)
-
-
-def test_doctor_says_what_is_missing_and_how_to_get_it(call, monkeypatch):
-    monkeypatch.setitem(EXTRAS, "moon", (["no_such_package"], "to fly there"))
-    code, out, _ = call("doctor")
-    assert code == 0
-    lines = {line.split()[0]: line for line in out.splitlines()}
-    assert "works" in lines["models"]
-    assert "missing" in lines["moon"]
-    assert "pip install 'patchtrace[moon]'" in lines["moon"]
