@@ -4,7 +4,7 @@
     .venv/bin/python benchmarks/results.py lds     # one section
     .venv/bin/python benchmarks/results.py tables  # what is there, as the docs have it
 
-Sections run the commands that the docs name, one after the other. What they keep is in benchmarks/work/small/ (models,
+Sections run the commands that the docs name, one after the other. What they keep is in benchmarks/runs/small/ (models,
 losses, scores); small tables and figures are copied to benchmarks/results/small/ and docs/.
 """
 
@@ -24,7 +24,7 @@ from patchtrace.evaluate.contest import CONTESTANTS
 
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE.parent.parent / "shared" / "data" / "cifar2.npz"
-WORK = HERE / "work" / "small"
+WORK = HERE / "runs" / "small"
 KEPT = HERE / "results" / "small"
 DOCS = HERE.parent / "docs"
 #: What is small about it: 1000 training images at 16 x 16, 200 validation queries and 100 generated ones.

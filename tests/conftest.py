@@ -42,6 +42,17 @@ def reference_scores() -> dict[str, Any]:
     return _shared("reference_scores.npz")
 
 
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Small networks gain nothing from threads, and lose much where others work too."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """A real Chromium: one for all tests, because its driver can be started only once."""

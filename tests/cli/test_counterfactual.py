@@ -6,29 +6,14 @@ import csv
 import json
 
 import pytest
-import torch
+from networks import TINY
 from PIL import Image
 
 from patchtrace import Attribution
 from patchtrace.demo import postcards
 from patchtrace.evaluate import retraining
 
-NETWORK = {
-    "block_out_channels": [8, 8],
-    "down_block_types": ["DownBlock2D"] * 2,
-    "up_block_types": ["UpBlock2D"] * 2,
-    "layers_per_block": 1,
-    "norm_num_groups": 4,
-    "attention_head_dim": 8,
-}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
@@ -45,7 +30,7 @@ def cards(tmp_path):
 def remove(call, cards, tmp_path):
     """The command on the cards with a tiny network, into tmp_path/out."""
     network = tmp_path / "tiny.json"
-    network.write_text(json.dumps(NETWORK))
+    network.write_text(json.dumps(TINY))
 
     def run(*arguments):
         fixed = ["--train", cards, "--size", 8, "--model", network, "--epochs", 1, "--batch", 8, "--steps", 2]

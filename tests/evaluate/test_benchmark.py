@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
+from networks import TINY
 
 from patchtrace import ImageSet, PatchtraceError
 from patchtrace.diffusion import Denoiser, Training
@@ -17,22 +17,7 @@ from patchtrace.evaluate.benchmark import LDSBenchmark, Unit
 from patchtrace.evaluate.retraining import in_processes
 from patchtrace.evaluate.truth import make_subsets
 
-TINY = {
-    "block_out_channels": [8, 8],
-    "down_block_types": ["DownBlock2D"] * 2,
-    "up_block_types": ["UpBlock2D"] * 2,
-    "layers_per_block": 1,
-    "norm_num_groups": 4,
-    "attention_head_dim": 8,
-}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
+from networks import TINY
 from PIL import Image
 from scipy.stats import ttest_1samp
 
@@ -21,36 +21,21 @@ from patchtrace.evaluate.counterfactual import CHANCE, OTHER_SEED, Counterfactua
 from patchtrace.methods.encoders import load_encoder
 from patchtrace.sheet import MOST_QUERIES
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TRAIN = postcards(24, size=8)
 REMOVE, QUERIES = 6, 3
-NETWORK = {
-    "block_out_channels": [8, 8],
-    "down_block_types": ["DownBlock2D"] * 2,
-    "up_block_types": ["UpBlock2D"] * 2,
-    "layers_per_block": 1,
-    "norm_num_groups": 4,
-    "attention_head_dim": 8,
-}
 
 
 def as_vectors(pictures):
     return pictures.reshape(len(pictures), -1)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Small networks gain nothing from threads, and lose much where others work too."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory):
     directory = tmp_path_factory.mktemp("counterfactual")
     network = directory / "tiny.json"
-    network.write_text(json.dumps(NETWORK))
+    network.write_text(json.dumps(TINY))
     training = Training(model=str(network), epochs=2, batch=8, rate=1e-2)
     return Counterfactual(TRAIN, directory, training, remove=REMOVE, queries=QUERIES, steps=3)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from methods.gradient_toys import MODEL, OTHER, QUERIES, TIMES, TRAIN, plain
 
 from patchtrace import PatchtraceError
@@ -18,14 +17,7 @@ from patchtrace.methods import GradientSimilarity, gradient_features, gradients
 from patchtrace.methods.gradient_features import FeatureFile
 from patchtrace.methods.gradients import Gradients
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Small networks gain nothing from threads, and lose much where others work too."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Killed(Exception):

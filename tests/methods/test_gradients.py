@@ -20,16 +20,9 @@ from patchtrace.methods.gradient_trak import DTRAK, LAMBDAS, TRAK
 from patchtrace.methods.gradients import Gradients, fingerprint
 from patchtrace.progress import Counter
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 RNG = np.random.default_rng(4)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Small networks gain nothing from threads, and lose much where others work too."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def one_by_one(

@@ -20,18 +20,12 @@ from patchtrace.methods.gradient_projection import Projection
 from patchtrace.methods.gradient_trak import DTRAK, TRAK
 from patchtrace.methods.gradients import Gradients
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 RNG = np.random.default_rng(0)
 TRAIN, QUERIES = (ImageSet.open(RNG.integers(0, 256, (n, 8, 8, 3), dtype=np.uint8)) for n in (20, 4))
 TIMES = torch.tensor([100, 400, 800])
 LAM, DIMENSION = 0.1, 64
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
