@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from patchtrace.diffusion import Training
 from patchtrace.errors import PatchtraceError
-from patchtrace.evaluate.retraining import Retraining, in_processes
+from patchtrace.evaluate.retraining import Retraining, do_missing, part_of
 from patchtrace.evaluate.truth import GroundTruth
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet
@@ -79,22 +79,11 @@ class LDSBenchmark:
 
     def missing(self, shard: tuple[int, int] = (1, 1)) -> list[Unit]:
         """Units of a part of the work (part ``i`` of ``n``, from 1) that are not done yet."""
-        part, parts = shard
-        if not 1 <= part <= parts:
-            raise PatchtraceError(f"shard {part}/{parts} is none: use 1/{parts} to {parts}/{parts}")
-        return [unit for unit in self.units[part - 1 :: parts] if not self._losses_of(unit).is_file()]
+        return [unit for unit in part_of(self.units, shard) if self._is_missing(unit)]
 
     def run(self, *, shard: tuple[int, int] = (1, 1), jobs: int = 1, progress: Progress | None = None) -> None:
         """Do what is not done yet, or one part of it."""
-        units = self.units[shard[0] - 1 :: shard[1]]
-        todo = self.missing(shard)
-        done = len(units) - len(todo)
-        if progress:
-            progress(done, len(units))
-        for _ in in_processes(self.measure, todo, jobs):
-            done += 1
-            if progress:
-                progress(done, len(units))
+        do_missing(self.measure, part_of(self.units, shard), self._is_missing, jobs=jobs, progress=progress)
 
     def measure(self, unit: Unit) -> None:
         """Train one model and write what it loses on each query."""
@@ -122,6 +111,9 @@ class LDSBenchmark:
     @property
     def _retraining(self) -> Retraining:
         return Retraining(self.train, self.directory, self.training, self.device)
+
+    def _is_missing(self, unit: Unit) -> bool:
+        return not self._losses_of(unit).is_file()
 
     def _losses_of(self, unit: Unit) -> Path:
         model = self._retraining.place(self.subsets[unit.subset], unit.seed).name

@@ -16,7 +16,7 @@ from patchtrace.attribution import Attribution
 from patchtrace.diffusion import Training
 from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate.counterfactual_result import CHANCE, OTHER_SEED, CounterfactualResult, measured
-from patchtrace.evaluate.retraining import Retraining, in_processes
+from patchtrace.evaluate.retraining import Retraining, do_missing, part_of
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet
 from patchtrace.methods.encoders import Encoder, VectorFunction, check_encoder, load_encoder
@@ -142,9 +142,7 @@ class Counterfactual:
         progress : callable, optional
             Called with (done, total), in models of this shard.
         """
-        part, parts = shard
-        if not 1 <= part <= parts:
-            raise PatchtraceError(f"shard {part}/{parts} is none: use 1/{parts} to {parts}/{parts}")
+        part_of((), shard)  # what is wrong with it is said before hours of work
         removals = self.removals(scores, chance=chance, other_seed=other_seed)
         encode, remarks = self._encoder(encoder)  # what cannot be had is said before hours of work
         originals = self.originals()
@@ -155,16 +153,14 @@ class Counterfactual:
             for of_method in removals.values():
                 wanted.setdefault(of_method[query], []).append(query)
         places = {removal: self._place(removal) for removal in wanted}
-        mine = list(wanted.items())[part - 1 :: parts]
-        todo = [(removal, queries) for removal, queries in mine if _missing(places[removal], queries)]
-        done = len(mine) - len(todo)
-        if progress:
-            progress(done, len(mine))
-        for _ in in_processes(self._work, todo, jobs):
-            done += 1
-            if progress:
-                progress(done, len(mine))
-        if any(_missing(places[removal], queries) for removal, queries in wanted.items()):
+        tasks = list(wanted.items())
+
+        def is_missing(task: tuple[Removal, list[int]]) -> bool:
+            removal, queries = task
+            return bool(_missing(places[removal], queries))
+
+        do_missing(self._work, part_of(tasks, shard), is_missing, jobs=jobs, progress=progress)
+        if any(map(is_missing, tasks)):
             return None
         pictures = {name: _pictures([places[one] for one in of_method]) for name, of_method in removals.items()}
         shared = self.chance_models or self.queries

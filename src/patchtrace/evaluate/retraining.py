@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from patchtrace.diffusion import Denoiser, Training, train
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.progress import Progress
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,37 @@ class Retraining:
 
     def _settings(self, seed: int) -> Training:
         return replace(self.training, seed=self.training.seed + seed)
+
+
+def part_of(tasks: Sequence[T], shard: tuple[int, int]) -> Sequence[T]:
+    """The tasks of part ``i`` of ``n``, counted from 1.
+
+    >>> part_of("abcdefgh", (2, 3))
+    'beh'
+    """
+    part, parts = shard
+    if not 1 <= part <= parts:
+        raise PatchtraceError(f"shard {part}/{parts} is none: use 1/{parts} to {parts}/{parts}")
+    return tasks[part - 1 :: parts]
+
+
+def do_missing(
+    work: Callable[[T], object],
+    tasks: Sequence[T],
+    is_missing: Callable[[T], bool],
+    *,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> None:
+    """Do the tasks that are not done yet, so many at a time. All of them count for the progress."""
+    todo = [task for task in tasks if is_missing(task)]
+    done = len(tasks) - len(todo)
+    if progress:
+        progress(done, len(tasks))
+    for _ in in_processes(work, todo, jobs):
+        done += 1
+        if progress:
+            progress(done, len(tasks))
 
 
 def in_processes(work: Any, tasks: Sequence[Any], jobs: int) -> Iterator[tuple[Any, Any]]:
