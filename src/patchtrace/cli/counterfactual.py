@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from patchtrace.attribution import Attribution
-from patchtrace.cli.common import UNREADABLE, printable, progress_bar, say_skipped
+from patchtrace.cli.common import UNREADABLE, printable, progress_bar, say_skipped, write_pictures
 from patchtrace.cli.compare import named
 from patchtrace.cli.options import check_output, collection_options, read_collection
 from patchtrace.cli.training import training_from, training_options, units_options
 from patchtrace.evaluate.contest import CHECKPOINTS, CONTESTANTS, ENCODER, LAMBDA, NOTHING, Workbench
 from patchtrace.evaluate.counterfactual import CHANCE, OTHER_SEED, Counterfactual
 from patchtrace.evaluate.figures import require_matplotlib
-from patchtrace.files import replacing
 from patchtrace.images import ImageSet
 from patchtrace.methods import DEFAULT_SIZE, Method
 from patchtrace.methods.encoders import check_encoder
@@ -136,7 +136,9 @@ def counterfactual(**options: Any) -> int:
         check_encoder(options["encoder"], train.shape)
     with progress_bar("training on all images", quiet) as progress:
         originals = experiment.originals(progress)
-    _write_originals(originals, output / "originals")
+    # ids of pictures are names of files here, so that a saved run about the files is about the originals
+    named_files = replace(originals, ids=tuple(Path(name).stem for name in originals.ids))
+    write_pictures(named_files, output / "originals", "query")  # any other method can be asked about these
     if options["originals_only"]:
         if not quiet:
             click.echo(f"their model is {experiment.model}", err=True)
@@ -203,17 +205,6 @@ def _recipe(options: Mapping[str, Any]) -> Recipe | None:
 def _made(name: str, bench: Workbench) -> Method:
     _, make = CONTESTANTS[name]
     return make(bench).fit(bench.train)
-
-
-def _write_originals(originals: ImageSet, directory: Path) -> None:
-    """As PNGs, which any other method can be asked about."""
-    directory.mkdir(exist_ok=True)
-    for number, name in enumerate(originals.ids):
-        with replacing(directory / name) as temporary:
-            originals.picture(number).save(temporary, format="PNG")
-    for older in directory.glob("query-*.png"):
-        if older.name not in originals.ids:
-            older.unlink()
 
 
 def _ended(train: ImageSet, where: Path, quiet: bool) -> int:

@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from patchtrace.attribution import Attribution, facts_of
-from patchtrace.cli.common import UNREADABLE, print_table, progress_bar, say_skipped, write_run
+from patchtrace.cli.common import UNREADABLE, print_table, progress_bar, say_skipped, write_pictures, write_run
 from patchtrace.cli.options import check_memory, check_output, collection_options, engine_options, read_collection
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet
@@ -80,12 +80,7 @@ def generate(**options: Any) -> int:
         facts=facts_of(train, painted),
         skipped=train.skipped,
     )
-    for number, name in enumerate(painted.ids):
-        with replacing(output / f"{name}.png") as temporary:
-            painted.picture(number).save(temporary, format="PNG")
-    for older in output.glob("painted-[0-9][0-9][0-9].png"):
-        if older.stem not in painted.ids:
-            older.unlink()
+    write_pictures(painted, output, "painted")
     origin = samples.provenance
     with replacing(output / "provenance.npz") as temporary, temporary.open("wb") as stream:
         np.savez_compressed(stream, images=samples.images, sources=origin.sources, weights=origin.weights)

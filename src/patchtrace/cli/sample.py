@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from patchtrace.cli.common import progress_bar
+from patchtrace.cli.common import progress_bar, write_pictures
 from patchtrace.cli.options import check_output
 from patchtrace.diffusion import Denoiser
-from patchtrace.files import replacing
 from patchtrace.images import ImageSet
 
 
@@ -59,11 +58,6 @@ def sample(model: Path, **options: Any) -> None:
             **{name: options[name] for name in ("sampler", "steps", "seed")},
         )
     made = ImageSet(pixels, tuple(f"sample-{number:04d}" for number in range(len(pixels))))
-    for number, name in enumerate(made.ids):
-        with replacing(output / f"{name}.png") as temporary:
-            made.picture(number).save(temporary, format="PNG")
-    for older in output.glob("sample-[0-9][0-9][0-9][0-9].png"):
-        if older.stem not in made.ids:
-            older.unlink()
+    write_pictures(made, output, "sample")
     if not options["quiet"]:
         click.echo(f"{len(made)} pictures written to {output}", err=True)

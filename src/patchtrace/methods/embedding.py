@@ -12,11 +12,8 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.methods.base import Method
 from patchtrace.methods.encoders import BATCH, Encoder, VectorFunction, check_encoder, encoder_name, load_encoder
-from patchtrace.methods.pixel import Metric
+from patchtrace.methods.pixel import BLOCK, Metric, similarity
 from patchtrace.progress import Progress
-
-#: Training images whose vectors are float64 at once.
-BLOCK = 1024
 
 
 class EmbeddingSimilarity(Method):
@@ -100,22 +97,6 @@ class EmbeddingSimilarity(Method):
         if isinstance(self.batch, bool) or not isinstance(self.batch, int) or self.batch < 1:
             raise PatchtraceError(f"batch is {self.batch!r}: use a whole number of at least 1")
         check_encoder(self.encoder, train.shape)
-
-
-def similarity(
-    rows: NDArray[np.float64], columns: NDArray[np.float64], metric: Metric = "cosine"
-) -> NDArray[np.float64]:
-    """Inner product or cosine of each row of one matrix with each row of another: (rows, columns).
-
-    >>> similarity(np.array([[3.0, 4.0]]), np.array([[6.0, 8.0], [0.0, 0.0]]))
-    array([[1., 0.]])
-    """
-    products = rows @ columns.T
-    if metric == "dot":
-        return products
-    lengths = np.linalg.norm(rows, axis=1)[:, None] * np.linalg.norm(columns, axis=1)
-    # a vector of zeros has no direction: it resembles nothing
-    return np.asarray(np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0))
 
 
 def _after(done: int, total: int, progress: Progress | None) -> Progress | None:

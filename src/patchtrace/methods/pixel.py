@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from patchtrace.attribution import Attribution
 from patchtrace.errors import PatchtraceError
@@ -13,6 +14,7 @@ from patchtrace.methods.base import Method
 from patchtrace.progress import Progress
 
 Metric = Literal["cosine", "dot"]
+#: Training images that are float64 at once.
 BLOCK = 1024
 
 
@@ -46,12 +48,7 @@ class PixelSimilarity(Method):
         for start in range(0, len(train), BLOCK):
             block = train.block(start, start + BLOCK)
             columns = block.reshape(len(block), -1).astype(np.float64)
-            products = rows @ columns.T
-            if self.metric == "cosine":
-                lengths = np.linalg.norm(rows, axis=1)[:, None] * np.linalg.norm(columns, axis=1)
-                # a picture of the middle grey has no direction: it resembles nothing
-                products = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
-            scores[:, start : start + BLOCK] = products
+            scores[:, start : start + BLOCK] = similarity(rows, columns, self.metric)
             if progress:
                 progress(min(start + BLOCK, len(train)), len(train))
         return self._result(train, opened, scores)
@@ -59,3 +56,19 @@ class PixelSimilarity(Method):
     def _check(self, train: ImageSet) -> None:
         if self.metric not in get_args(Metric):
             raise PatchtraceError(f"metric is {self.metric!r}: use one of {', '.join(get_args(Metric))}")
+
+
+def similarity(
+    rows: NDArray[np.float64], columns: NDArray[np.float64], metric: Metric = "cosine"
+) -> NDArray[np.float64]:
+    """Inner product or cosine of each row of one matrix with each row of another: (rows, columns).
+
+    >>> similarity(np.array([[3.0, 4.0]]), np.array([[6.0, 8.0], [0.0, 0.0]]))
+    array([[1., 0.]])
+    """
+    products = rows @ columns.T
+    if metric == "dot":
+        return products
+    lengths = np.linalg.norm(rows, axis=1)[:, None] * np.linalg.norm(columns, axis=1)
+    # a vector of zeros, such as a picture of the middle grey, has no direction: it resembles nothing
+    return np.asarray(np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0))
