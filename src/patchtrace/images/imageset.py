@@ -17,10 +17,9 @@ from PIL import Image
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import arrays, sources
 from patchtrace.images.decode import Decoding, Unreadable, decode
+from patchtrace.images.store.reader import Originals, check_rules, is_store, open_store
+from patchtrace.images.store.shards import StorePixels
 from patchtrace.progress import Progress
-
-#: The side of the square that CelebA's aligned pictures are cut to before they are resized.
-CELEBA_FOLDER, CELEBA_CROP = "img_align_celeba", 140
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class ImageSet:
     Parameters
     ----------
     pixels : array (images, channels, height, width)
-        u8, or float32 in [-1, 1] (latents: any float).
+        u8, or float32 in [-1, 1] (latents: any float). Of a store they lie on disk: what is indexed is read.
     ids : tuple of str
         A name for each image: its path relative to the folder, or its number.
     skipped : tuple of Skipped
@@ -50,7 +49,7 @@ class ImageSet:
         The rules by which files became pixels; None where the pixels were given.
     remarks : tuple of str
         What a reader should be told.
-    files : tuple of Path, bytes or None
+    files : sequence of Path, bytes or None
         The file of each image, or what was in it, where it has one of its own; empty if none has.
 
     Examples
@@ -62,12 +61,12 @@ class ImageSet:
     np.float32(-1.0)
     """
 
-    pixels: arrays.Pixels
+    pixels: arrays.Pixels | StorePixels
     ids: tuple[str, ...]
     skipped: tuple[Skipped, ...] = ()
     decoding: Decoding | None = None
     remarks: tuple[str, ...] = ()
-    files: tuple[Path | bytes | None, ...] = ()
+    files: Sequence[Path | bytes | None] = ()
 
     def __post_init__(self) -> None:
         if self.pixels.ndim != 4 or len(self.pixels) != len(self.ids):
@@ -126,11 +125,16 @@ class ImageSet:
         """The images at these places, in this order, with the ids they have here; or those that a mask says."""
         places = np.asarray(indices)
         chosen = np.arange(len(self))[places if places.dtype == np.bool_ else places.astype(np.intp)]
-        files = tuple(self.files[i] for i in chosen) if self.files else ()
-        return replace(self, pixels=self.pixels[chosen], ids=tuple(self.ids[i] for i in chosen), files=files)
+        files = self.files
+        if files:
+            files = files.select(chosen) if isinstance(files, Originals) else tuple(files[i] for i in chosen)
+        pixels = self.pixels.select(chosen) if isinstance(self.pixels, StorePixels) else self.pixels[chosen]
+        return replace(self, pixels=pixels, ids=tuple(self.ids[i] for i in chosen), files=files)
 
     def fingerprint(self) -> str:
-        """A hash of pixels and ids: equal for equal sets."""
+        """A hash of pixels and ids: equal for equal sets, in memory or in a store."""
+        if isinstance(self.pixels, StorePixels) and (known := self.pixels.fingerprint_of(self.ids)):
+            return known
         digest = hashlib.sha256(repr((self.pixels.shape, self.pixels.dtype.str, self.ids)).encode())
         for start in range(0, len(self), 1024):
             digest.update(self.pixels[start : start + 1024].tobytes())
@@ -164,9 +168,10 @@ class ImageSet:
                 f"queries have shape {opened.shape} and the set has {self.shape} (channels, height, width): "
                 "open both with the same size"
             )
-        if self.pixels.dtype == np.uint8 and opened.pixels.dtype != np.uint8 and np.abs(opened.pixels).max() > 1.01:
+        most = 0 if opened.pixels.dtype == np.uint8 else np.abs(np.asarray(opened.pixels)).max()
+        if self.pixels.dtype == np.uint8 and most > 1.01:
             raise PatchtraceError(
-                f"float queries reach {np.abs(opened.pixels).max():g}, but beside pictures they must lie in [-1, 1]: "
+                f"float queries reach {most:g}, but beside pictures they must lie in [-1, 1]: "
                 "give u8 pixels, or divide those by 127.5 and subtract 1"
             )
         return opened
@@ -191,7 +196,7 @@ class ImageSet:
         source : path, list of paths, array, PIL image, Hugging Face dataset, or ImageSet
             A folder (read recursively), an image file, a ``.npy``, ``.npz``, ``.parquet``, ``.arrow`` or ``.tar`` file
             (webdataset), CIFAR-10's folder or one of its batches, CelebA's ``img_align_celeba`` (cut to its middle
-            140 x 140).
+            140 x 140), a store that ``patchtrace index`` made.
         size : int or (int, int), optional
             Side, or height and width, to bring every picture to. Without it they must be of one size.
         layout : str, optional
@@ -223,14 +228,13 @@ class ImageSet:
         listed: Any = [source] if isinstance(source, str | os.PathLike | Image.Image) else source
         if _all_of(listed, str | os.PathLike):
             paths = [_path(item) for item in listed]
+            if any(is_store(path) for path in paths):
+                return _of_store(paths, rules, limit)
             if has_own_size(paths):
                 return _of_pixels(_array_file(paths[0], key, layout), rules, limit)
-            celeba = rules.crop is None and all(CELEBA_FOLDER in (path.name, path.parent.name) for path in paths)
-            if celeba:
-                rules = replace(rules, crop=CELEBA_CROP)
+            rules, remarks = sources.celeba_crop(paths, rules)
             entries = sources.of_paths(paths, key, follow_symlinks, rules)
-            if celeba:
-                entries.remarks.append(f"CelebA's aligned pictures are cut to their middle {rules.crop} x {rules.crop}")
+            entries.remarks.extend(remarks)
         elif _all_of(listed, Image.Image):
             entries = sources.Entries(((str(i), image) for i, image in enumerate(listed)), len(listed))
         elif type(source).__module__.partition(".")[0] == "datasets":
@@ -259,6 +263,17 @@ def _path(item: str | os.PathLike[str]) -> Path:
 def _array_file(path: Path, key: str | None, layout: str | None) -> arrays.Pixels:
     batches = arrays.cifar_files(path)
     return arrays.from_cifar(batches) if batches else arrays.from_file(path, key, layout)
+
+
+def _of_store(paths: list[Path], rules: Decoding, limit: int | None) -> ImageSet:
+    if len(paths) > 1:
+        raise PatchtraceError("a store is to be given alone, not in a list: index all sources into one")
+    opened = open_store(paths[0])
+    manifest = opened.manifest
+    check_rules(paths[0], manifest, rules)
+    skipped = tuple(Skipped(lost.id, lost.reason) for lost in manifest.skipped)
+    found = ImageSet(opened.pixels, opened.ids, skipped, manifest.decoding, manifest.remarks, opened.originals)
+    return found if limit is None else found.subset(range(min(limit, len(found))))
 
 
 def _of_pixels(pixels: arrays.Pixels, rules: Decoding, limit: int | None) -> ImageSet:
@@ -338,5 +353,5 @@ def has_own_size(source: Any) -> bool:
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         array_file = path.suffix.lower() in sources.ARRAY_SUFFIXES and os.path.isfile(path)
-        return array_file or arrays.cifar_files(path) is not None
+        return array_file or is_store(path) or arrays.cifar_files(path) is not None
     return isinstance(source, ImageSet) or (hasattr(source, "__array__") and not isinstance(source, Image.Image))

@@ -8,7 +8,7 @@ import tarfile
 import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 TABLE_SUFFIXES = (".parquet", ".arrow")
 #: Names that an image column usually has, in the order in which they are tried.
 IMAGE_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "webp", "picture", "bytes")
+#: The side of the square that CelebA's aligned pictures are cut to before they are resized.
+CELEBA_FOLDER, CELEBA_CROP = "img_align_celeba", 140
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,18 @@ def entries_of(path: Path, key: str | None, follow_symlinks: bool, rules: Decodi
 
 def of_paths(paths: Sequence[Path], key: str | None, follow_symlinks: bool, rules: Decoding) -> Entries:
     """One path, or several one after the other, whose ids are then relative to the folder they share."""
+    parts = parts_of_paths(paths, key, follow_symlinks, rules)
+    counts = [part.count for part in parts]
+    total = sum(count for count in counts if count is not None) if None not in counts else None
+    remarks = [remark for part in parts for remark in part.remarks]
+    return Entries(chain.from_iterable(part.stream for part in parts), total, remarks)
+
+
+def parts_of_paths(paths: Sequence[Path], key: str | None, follow_symlinks: bool, rules: Decoding) -> list[Entries]:
+    """The entries of each path, with the ids that they have in the whole."""
     parts = [entries_of(path, key, follow_symlinks, rules) for path in paths]
     if len(parts) == 1:
-        return parts[0]
+        return parts
     parents = [os.path.abspath(path.parent) for path in paths]
     try:
         common = os.path.commonpath(parents)
@@ -73,11 +84,18 @@ def of_paths(paths: Sequence[Path], key: str | None, follow_symlinks: bool, rule
             prefix = prefix / path.name
         return ((shown((prefix / entry).as_posix()), payload) for entry, payload in part.stream)
 
-    counts = [part.count for part in parts]
-    total = sum(count for count in counts if count is not None) if None not in counts else None
-    remarks = [remark for part in parts for remark in part.remarks]
-    streams = [renamed(path, parent, part) for path, parent, part in zip(paths, parents, parts, strict=True)]
-    return Entries(chain.from_iterable(streams), total, remarks)
+    return [
+        Entries(renamed(path, parent, part), part.count, part.remarks)
+        for path, parent, part in zip(paths, parents, parts, strict=True)
+    ]
+
+
+def celeba_crop(paths: Sequence[Path], rules: Decoding) -> tuple[Decoding, list[str]]:
+    """The rules with CelebA's own crop, and a remark on it, if that is what lies here and no other was asked for."""
+    if rules.crop is not None or not all(CELEBA_FOLDER in (path.name, path.parent.name) for path in paths):
+        return rules, []
+    remark = f"CelebA's aligned pictures are cut to their middle {CELEBA_CROP} x {CELEBA_CROP}"
+    return replace(rules, crop=CELEBA_CROP), [remark]
 
 
 def folder(root: Path, follow_symlinks: bool = False) -> Entries:

@@ -1,0 +1,230 @@
+"""patchtrace index and patchtrace store: a collection that is decoded once."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from patchtrace.cli.common import UNREADABLE, printable, progress_bar, say_skipped
+from patchtrace.cli.options import check_output, parse_size, several
+from patchtrace.files import replacing
+from patchtrace.images import Decoding, Skipped, Store, has_own_size
+from patchtrace.images.arrays import LAYOUTS
+from patchtrace.images.store.items import is_url
+from patchtrace.images.store.manifest import MANIFEST
+from patchtrace.images.store.pool import TIMEOUT
+from patchtrace.images.store.reader import is_store
+from patchtrace.methods import DEFAULT_SIZE
+
+#: Options that say how the paths are read, and so mean nothing without them.
+_OF_PATHS = ("key", "layout", "follow_symlinks", "replace")
+
+#: How files become pixels, as other commands have it for their collection.
+decoding_options = several(
+    [
+        click.option(
+            "--size",
+            metavar="N|HxW",
+            callback=parse_size,
+            help="Bring pictures to this size.  [default: 32; arrays have their own]",
+        ),
+        click.option("--key", help="Which array of a .npz, or which column of a table, holds the images."),
+        click.option(
+            "--layout", type=click.Choice(list(LAYOUTS)), help="Of arrays that can be read in more than one way."
+        ),
+        click.option("--grey", is_flag=True, help="Keep no colour."),
+        click.option(
+            "--fit",
+            type=click.Choice(["cover", "pad"]),
+            default="cover",
+            show_default=True,
+            help="Fill the frame and cut the rest, or show all of the picture on white.",
+        ),
+        click.option(
+            "--crop", type=click.IntRange(1), help="First cut a square of this side out of the middle of each image."
+        ),
+        click.option(
+            "--exif",
+            type=click.Choice(["apply", "ignore"]),
+            default="apply",
+            show_default=True,
+            help="Whether a camera's rotation mark turns the picture.",
+        ),
+        click.option("--follow-symlinks", is_flag=True, help="Follow links inside folders."),
+    ]
+)
+
+
+@click.command()
+@click.argument("path", nargs=-1)
+@click.option(
+    "-o",
+    "--output",
+    "store",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The store: a directory of its own.",
+)
+@decoding_options
+@click.option("--replace", is_flag=True, help="Make a store of other images into one of these.")
+@click.option("--jobs", type=click.IntRange(1), help="Processes that decode.  [default: one for each core]")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=TIMEOUT,
+    show_default=True,
+    help="Seconds after which an image counts as unreadable.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of words.")
+@click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
+@click.pass_context
+def index(context: click.Context, /, path: tuple[str, ...], store: Path, **options: Any) -> int:
+    """Decode the images at PATH once, into a store that every --train takes.
+
+    Run it again to bring the store up to date, or to go on after a kill: only what is new or has changed is decoded.
+    Without PATH, the images that the store was made from are looked at.
+
+    \b
+    Examples:
+      patchtrace index photos/ -o photos.store
+      patchtrace attribute query.png --train photos.store
+      patchtrace index -o photos.store
+      patchtrace index s3://bucket/photos -o photos.store --size 64
+      patchtrace store verify photos.store
+    """
+    _check_usage(context, path, store)
+    inputs = [name for name in path if not is_url(name)]
+    check_output(store, inputs)
+    quiet = options["quiet"]
+    size = options["size"]
+    if size is None and not (store / MANIFEST).exists() and not (inputs and has_own_size(inputs)):
+        size = (DEFAULT_SIZE, DEFAULT_SIZE)
+    decoding = Decoding(size=size, grey=options["grey"], fit=options["fit"], crop=options["crop"], exif=options["exif"])
+    with progress_bar("indexing", quiet) as progress:
+        done = Store(store).update(
+            list(path) or None,
+            decoding=decoding,
+            progress=progress,
+            **{name: options[name] for name in (*_OF_PATHS, "jobs", "timeout")},
+        )
+    skipped = tuple(Skipped(lost.id, lost.reason) for lost in done.skipped)
+    listed = _list_skipped(store, skipped)
+    if not quiet:
+        for remark in (*done.remarks, *(f"repaired: {damage}" for damage in done.repaired)):
+            click.echo(printable(remark), err=True)
+    counts = {name: getattr(done, name) for name in ("added", "changed", "removed", "kept")}
+    if options["as_json"]:
+        click.echo(json.dumps({"store": str(store), **counts, "skipped": [asdict(item) for item in skipped]}, indent=1))
+    else:
+        channels, height, width = Store(store).manifest().shape
+        total = done.added + done.changed + done.kept
+        click.echo(f"{store}: {total:,} images, {height} x {width}, {channels} channels")
+        click.echo(f"  {done.added:,} added, {done.changed:,} changed, {done.removed:,} removed, {done.kept:,} kept")
+    if skipped:
+        say_skipped(skipped, listed)
+        return UNREADABLE
+    return 0
+
+
+def _check_usage(context: click.Context, paths: Sequence[str], store: Path) -> None:
+    for name in paths:
+        if not is_url(name) and not Path(name).exists():
+            raise click.UsageError(f"there is nothing at {name!r}: give folders, images or data files")
+    if not paths:
+        if not is_store(store):
+            raise click.UsageError(f"there is no store at {str(store)!r} yet: say which images to index")
+        for option in _OF_PATHS:
+            if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"--{option.replace('_', '-')} is about how a PATH is read: say which")
+
+
+def _list_skipped(store: Path, skipped: tuple[Skipped, ...]) -> Path | None:
+    path = store / "skipped.csv"
+    if not skipped:
+        path.unlink(missing_ok=True)
+        return None
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(("of", "id", "reason"))
+        writer.writerows((item.of, item.id, item.reason) for item in skipped)
+    return path
+
+
+@click.group(name="store")
+def store_command() -> None:
+    """Look at a store that `patchtrace index` made, check it, tidy it up.
+
+    \b
+    Examples:
+      patchtrace store info photos.store
+      patchtrace store verify photos.store
+      patchtrace store gc photos.store
+    """
+
+
+_the_store = click.argument("store", type=click.Path(exists=True, file_okay=False, path_type=Path))
+
+
+@store_command.command()
+@_the_store
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def info(store: Path, as_json: bool) -> None:
+    """Say what a store holds."""
+    known = _store(store)
+    manifest = known.manifest()
+    duplicates = known.duplicates()
+    unused = sum(path.stat().st_size for path in known.unused())
+    told = {
+        "images": manifest.count,
+        "shape": list(manifest.shape),
+        "unreadable": len(manifest.skipped),
+        "duplicates": sum(len(group) - 1 for group in duplicates),
+        "shards": len(manifest.shards),
+        "bytes": sum(shard.bytes + shard.table_bytes for shard in manifest.shards),
+        "unused bytes": unused,
+        "sources": [source.path for source in manifest.sources],
+        "fingerprint": manifest.fingerprint,
+    }
+    if as_json:
+        decoding = manifest.decoding.record() if manifest.decoding else None
+        click.echo(json.dumps({**told, "decoding": decoding, "duplicate ids": duplicates}, indent=1))
+        return
+    for name, value in told.items():
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+        click.echo(f"{name:>14}  {printable(f'{shown:,}' if isinstance(shown, int) else str(shown))}")
+
+
+@store_command.command()
+@_the_store
+@click.option("-q", "--quiet", is_flag=True, help="Only what is damaged.")
+def verify(store: Path, quiet: bool) -> int:
+    """Read all of a store and compare it with its checksums; the exit code is 1 if something is damaged."""
+    damages = _store(store).verify()
+    for damage in damages:
+        click.echo(printable(damage))
+    if not damages and not quiet:
+        click.echo(f"{store}: all {Store(store).manifest().count:,} images are as they were written")
+    return 1 if damages else 0
+
+
+@store_command.command()
+@_the_store
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing.")
+def gc(store: Path, quiet: bool) -> None:
+    """Delete what updates have left behind. Who has the store open goes on undisturbed."""
+    freed = _store(store).gc()
+    if not quiet:
+        click.echo(f"{store}: {freed:,} bytes freed")
+
+
+def _store(path: Path) -> Store:
+    if not is_store(path):
+        raise click.UsageError(f"{str(path)!r} is not a store: make one with  patchtrace index PATH -o {path}")
+    return Store(path)

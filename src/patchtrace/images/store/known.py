@@ -1,0 +1,183 @@
+"""What a writer starts from, the shards that are there, and what it adds to, the shard that it builds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from patchtrace.errors import PatchtraceError
+from patchtrace.images.store import shards
+from patchtrace.images.store.items import Item
+from patchtrace.images.store.manifest import Damaged, Journal, Lost, Manifest, ShardEntry, Table
+
+#: A row is known by one number, its shard and its place there: of a million, pairs would take much memory.
+_ROWS = 1 << 32
+
+
+class Known:
+    """The rows of the shards of a manifest and a journal, and which of them the new state takes.
+
+    A shard that is damaged is not known: what was in it is decoded again.
+
+    Parameters
+    ----------
+    store : Path
+    shape : (int, int, int), optional
+        Channels, height and width of the images, if there are any.
+    lost : dict of Lost
+        By id, what the unfinished run could not read.
+    """
+
+    def __init__(self, store: Path, shape: tuple[int, int, int] | None, lost: dict[str, Lost]) -> None:
+        self.store, self.shape, self.lost = store, shape, lost
+        self.damaged: list[str] = []
+        self._entries: list[ShardEntry] = []
+        self._tables: list[Table] = []
+        self._taken: list[NDArray[np.bool_]] = []
+        self._before: list[NDArray[np.bool_]] = []
+        self._dirty: set[int] = set()
+        self._places: dict[str, int | list[int]] = {}
+
+    @classmethod
+    def read(cls, store: Path, base: Manifest | None, journal: Journal) -> Known:
+        """What is there, all of it checked."""
+        known = cls(store, base.shape if base else journal.shape, {lost.id: lost for lost in journal.skipped})
+        for entry in base.shards if base else ():
+            known._learn(entry, entry.mask())
+        for entry in journal.shards:
+            known._learn(entry, np.zeros(entry.rows, dtype=np.bool_))
+        return known
+
+    def _learn(self, entry: ShardEntry, before: NDArray[np.bool_]) -> None:
+        assert self.shape is not None
+        try:
+            table = shards.read_table(self.store, entry)
+            shards.Shard(self.store, entry, self.shape).check()
+        except Damaged as error:
+            self.damaged.append(str(error))
+            return
+        first = len(self._entries) * _ROWS
+        self._entries.append(entry)
+        self._tables.append(table)
+        self._taken.append(np.zeros(entry.rows, dtype=np.bool_))
+        self._before.append(before)
+        for row, name in enumerate(table.ids):
+            others = self._places.setdefault(name, first + row)
+            if isinstance(others, list):
+                others.append(first + row)
+            elif others != first + row:
+                self._places[name] = [others, first + row]
+
+    @property
+    def kept(self) -> int:
+        """How many images of the old state the new one has."""
+        return sum(int((taken & before).sum()) for taken, before in zip(self._taken, self._before, strict=True))
+
+    def hashes(self, name: str) -> tuple[str, ...]:
+        """The files that are known under an id."""
+        return tuple(sorted({self._tables[shard].source(row) for shard, row in self._rows(name)}))
+
+    def was_there(self, name: str) -> bool:
+        """Whether the old state has an image of this id."""
+        return any(self._before[shard][row] for shard, row in self._rows(name))
+
+    def take_unchanged(self, item: Item) -> bool:
+        """Take the row of a file that has the size and the time that it had."""
+        for shard, row in self._free(item.id):
+            table = self._tables[shard]
+            if (table.sizes[row], table.stamps[row], table.containers[row]) == (item.size, item.stamp, item.container):
+                self._taken[shard][row] = True
+                return True
+        return False
+
+    def take_same(self, item: Item, source: str, size: int, stamp: str) -> bool:
+        """Take the row of a file with the same content, and note the size and time that it has now."""
+        for shard, row in self._free(item.id):
+            if self._tables[shard].source(row) == source:
+                self._taken[shard][row] = True
+                if self._tables[shard].note(row, size, stamp, item.container):
+                    self._dirty.add(shard)
+                return True
+        return False
+
+    def take_container(self, path: str) -> None:
+        """Take all rows that the old state has from an archive or a table."""
+        for table, taken, before in zip(self._tables, self._taken, self._before, strict=True):
+            taken |= before & np.array([container == path for container in table.containers], dtype=np.bool_)
+
+    def pixels_of(self, name: str, source: str) -> bytes:
+        """The pixels of an image that is known, taken or not."""
+        assert self.shape is not None
+        for shard, row in self._rows(name):
+            if self._tables[shard].source(row) == source:
+                pixels = np.empty((1, *self.shape), dtype=np.uint8)
+                shards.Shard(self.store, self._entries[shard], self.shape).read(row, pixels)
+                return pixels.tobytes()
+        raise AssertionError("the worker was told of no other hashes")
+
+    def entries(self) -> list[ShardEntry]:
+        """The shards with the rows that were taken; tables in which something was noted are written anew."""
+        for shard in sorted(self._dirty):
+            if self._taken[shard].any():
+                name, length = shards.write_table(self.store, self._tables[shard])
+                self._entries[shard] = replace(self._entries[shard], table=name, table_bytes=length)
+        self._dirty.clear()
+        return [entry.with_mask(taken) for entry, taken in zip(self._entries, self._taken, strict=True)]
+
+    def _rows(self, name: str) -> Iterator[tuple[int, int]]:
+        """Where rows of this id are; those of the old state first, then the newest."""
+        places = self._places.get(name, [])
+        pairs = [divmod(place, _ROWS) for place in (places if isinstance(places, list) else [places])]
+        return iter(sorted(pairs, key=lambda pair: not self._before[pair[0]][pair[1]]) if len(pairs) > 1 else pairs)
+
+    def _free(self, name: str) -> Iterator[tuple[int, int]]:
+        return ((shard, row) for shard, row in self._rows(name) if not self._taken[shard][row])
+
+
+class Builder:
+    """Collects images and writes a shard whenever there are enough."""
+
+    def __init__(self, store: Path, shape: tuple[int, int, int] | None, shard_images: int) -> None:
+        self.store, self.shape = store, shape
+        self.written: list[ShardEntry] = []
+        self._most = shard_images
+        self._pixels = bytearray()
+        self._table = Table()
+
+    @property
+    def limit(self) -> int:
+        """Most images in a shard."""
+        image = int(np.prod(self.shape)) if self.shape else 1
+        return max(1, min(self._most, shards.SHARD_BYTES // image))
+
+    def expect(self, shape: tuple[int, int, int], name: str = "the array") -> None:
+        """Refuse images of another size than those that are there."""
+        if self.shape is None:
+            self.shape = shape
+        elif self.shape != shape:
+            (c0, h0, w0), (c1, h1, w1) = self.shape, shape
+            raise PatchtraceError(
+                f"the images differ in size: those before have {w0} x {h0} pixels in {c0} channels and {name} has "
+                f"{w1} x {h1} in {c1}. Say size= (on the command line --size) to bring them to one"
+            )
+
+    def add(self, pixels: bytes, row: tuple[Any, ...]) -> bool:
+        """Add an image; whether a shard was written."""
+        self._pixels += pixels
+        self._table.append(*row)
+        return len(self._table) >= self.limit and self.flush()
+
+    def flush(self) -> bool:
+        """Write what there is; whether there was something."""
+        if not len(self._table):
+            return False
+        assert self.shape is not None
+        images = np.frombuffer(self._pixels, dtype=np.uint8).reshape(-1, *self.shape)
+        self.written.append(shards.write_shard(self.store, images, self._table))
+        self._pixels, self._table = bytearray(), Table()
+        return True

@@ -1,0 +1,336 @@
+"""What a store says of itself: the manifest, the journal of a run that is under way, and the table of each shard.
+
+All of it is JSON that carries its own SHA-256 or is named by it, and none of it is believed unread: a store may be
+damaged, or come from anywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from patchtrace.errors import PatchtraceError
+from patchtrace.files import replacing
+from patchtrace.images.decode import Decoding
+
+MANIFEST = "patchtrace-store.json"
+LOCK = "patchtrace-store.lock"
+JOURNAL = "journal.json"
+SHARDS = "shards"
+VERSION = 1
+
+_HASH = re.compile("[0-9a-f]{64}")
+
+
+class Damaged(PatchtraceError):
+    """A part of a store is not what the manifest says."""
+
+
+@dataclass(frozen=True)
+class ShardEntry:
+    """One shard: the hashes and lengths of its two files, and which of its rows are still images of the store."""
+
+    pixels: str
+    bytes: int
+    table: str
+    table_bytes: int
+    rows: int
+    #: Ranges (start, stop) of rows; the others are of files that were removed or have changed.
+    live: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        flat = [edge for span in self.live for edge in span]
+        if not (
+            _HASH.fullmatch(self.pixels)
+            and _HASH.fullmatch(self.table)
+            and all(type(n) is int and n > 0 for n in (self.bytes, self.table_bytes, self.rows))
+            and all(type(edge) is int for edge in flat)
+            and flat == sorted(flat)
+            and all(0 <= start < stop <= self.rows for start, stop in self.live)
+        ):
+            raise ValueError("a shard is described in a way that makes no sense")
+
+    def mask(self) -> NDArray[np.bool_]:
+        """For each row, whether it counts."""
+        mask = np.zeros(self.rows, dtype=np.bool_)
+        for start, stop in self.live:
+            mask[start:stop] = True
+        return mask
+
+    def with_mask(self, mask: NDArray[np.bool_]) -> ShardEntry:
+        """The same shard with these rows."""
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))).tolist()
+        return replace(self, live=tuple(zip(edges[::2], edges[1::2], strict=True)))
+
+    @property
+    def count(self) -> int:
+        """How many images it holds."""
+        return sum(stop - start for start, stop in self.live)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """An image that could not be read: why, and by what its file would be known not to have changed."""
+
+    id: str
+    reason: str
+    size: int = -1
+    stamp: str = ""
+    container: str = ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where images came from; size and stamp of an archive or a table, which is read again when they differ."""
+
+    path: str
+    size: int = -1
+    stamp: str = ""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One state of a store."""
+
+    shape: tuple[int, int, int]
+    shards: tuple[ShardEntry, ...]
+    decoding: Decoding | None
+    sources: tuple[Source, ...]
+    options: dict[str, Any]
+    skipped: tuple[Lost, ...]
+    remarks: tuple[str, ...]
+    fingerprint: str
+
+    @property
+    def count(self) -> int:
+        """How many images there are."""
+        return sum(shard.count for shard in self.shards)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"format": "patchtrace store", "version": VERSION, **asdict(self)}
+
+    @property
+    def sha256(self) -> str:
+        """The checksum that stands in the file."""
+        return _sealed(self.to_json())[0]
+
+    def write(self, store: Path) -> None:
+        """Make this the state of the store: the last step of a run."""
+        write_sealed(store / MANIFEST, self.to_json())
+
+    @classmethod
+    def read(cls, store: Path) -> Manifest:
+        """The state of a store, or an error that says what is wrong with it."""
+        if not (store / MANIFEST).exists():
+            raise PatchtraceError(
+                f"the store {str(store)!r} is not finished: run `patchtrace index` again, it goes on where it stopped"
+            )
+        told = read_sealed(store / MANIFEST)
+        if told.get("version") != VERSION:
+            raise PatchtraceError(
+                f"the store {str(store)!r} has version {told.get('version')!r}, and this program reads {VERSION}: "
+                "index the images again, to a new store"
+            )
+        try:
+            return cls(
+                shape_from(told["shape"]),
+                shards_from(told["shards"]),
+                decoding_from(told["decoding"]),
+                tuple(Source(**item) for item in told["sources"]),
+                dict(told["options"]),
+                tuple(Lost(**item) for item in told["skipped"]),
+                tuple(map(str, told["remarks"])),
+                str(told["fingerprint"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise _of_no_sense(store / MANIFEST, error) from error
+
+
+@dataclass(frozen=True)
+class Journal:
+    """What an unfinished run has done since the state ``base``, so that the next one need not do it again."""
+
+    base: str
+    sources: tuple[str, ...]
+    decoding: Decoding | None
+    shape: tuple[int, int, int] | None = None
+    shards: tuple[ShardEntry, ...] = ()
+    skipped: tuple[Lost, ...] = ()
+
+    def write(self, store: Path) -> None:
+        """Record it."""
+        write_sealed(store / JOURNAL, asdict(self))
+
+    @classmethod
+    def read(
+        cls, store: Path, base: str, sources: tuple[str, ...] | None = None, decoding: Decoding | None = None
+    ) -> Journal:
+        """The journal that continues this state, with these sources and rules if any are said; else an empty one."""
+        try:
+            told = read_sealed(store / JOURNAL)
+            journal = cls(
+                str(told["base"]),
+                tuple(map(str, told["sources"])),
+                decoding_from(told["decoding"]),
+                shape_from(told["shape"]),
+                shards_from(told["shards"]),
+                tuple(Lost(**item) for item in told["skipped"]),
+            )
+        except (OSError, PatchtraceError, KeyError, TypeError, ValueError):
+            return cls(base, sources or (), decoding)  # nothing is lost but time
+        same = journal.base == base and sources in (None, journal.sources) and decoding in (None, journal.decoding)
+        return journal if same else cls(base, sources or (), decoding)
+
+
+class Table:
+    """What is known of each row of a shard; hashes are kept as bytes, for a million rows must fit in memory.
+
+    Attributes
+    ----------
+    ids : list of str
+        Name of each image.
+    sizes, stamps : lists of int and of str
+        Length of its file, and what changes when the file does; empty where nothing tells.
+    containers : list of str
+        The archive or table that it is from, or nothing.
+    """
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.sizes: list[int] = []
+        self.stamps: list[str] = []
+        self.containers: list[str] = []
+        self._sources, self._pixels = bytearray(), bytearray()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def source(self, index: int) -> str:
+        """SHA-256 of the file of one image."""
+        return self._sources[32 * index : 32 * index + 32].hex()
+
+    def pixels(self, index: int) -> str:
+        """SHA-256 of the pixels of one image."""
+        return self._pixels[32 * index : 32 * index + 32].hex()
+
+    def append(self, name: str, source: str, pixels: str, size: int, stamp: str, container: str) -> None:
+        """Add a row."""
+        self._sources += bytes.fromhex(source)
+        self._pixels += bytes.fromhex(pixels)
+        self.ids.append(name)
+        self.sizes.append(size)
+        self.stamps.append(stamp)
+        self.containers.append(container)
+
+    def append_from(self, other: Table, index: int) -> None:
+        """Add a row of another table."""
+        told = other.sizes[index], other.stamps[index], other.containers[index]
+        self.append(other.ids[index], other.source(index), other.pixels(index), *told)
+
+    def note(self, index: int, size: int, stamp: str, container: str) -> bool:
+        """Set by what the file of a row is known not to have changed; whether that is news."""
+        told = size, stamp, container
+        if (self.sizes[index], self.stamps[index], self.containers[index]) == told:
+            return False
+        self.sizes[index], self.stamps[index], self.containers[index] = told
+        return True
+
+    def to_bytes(self) -> bytes:
+        """As a file."""
+        names = sorted(set(self.containers))
+        number = {name: place for place, name in enumerate(names)}
+        return _plain(
+            {
+                "ids": self.ids,
+                "sources": self._sources.hex(),
+                "pixels": self._pixels.hex(),
+                "sizes": self.sizes,
+                "stamps": self.stamps,
+                "names": names,
+                "containers": [number[name] for name in self.containers],
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, rows: int) -> Table:
+        """Read what :meth:`to_bytes` wrote; ValueError where it makes no sense."""
+        table = cls()
+        try:
+            told = json.loads(raw)
+            table.ids = [str(name) for name in told["ids"]]
+            table.sizes = [int(size) for size in told["sizes"]]
+            table.stamps = [str(stamp) for stamp in told["stamps"]]
+            table.containers = [str(told["names"][place]) for place in told["containers"]]
+            table._sources = bytearray.fromhex(told["sources"])
+            table._pixels = bytearray.fromhex(told["pixels"])
+        except (KeyError, TypeError, IndexError, RecursionError) as error:
+            raise ValueError("a table makes no sense") from error
+        lengths = {len(column) for column in (table.ids, table.sizes, table.stamps, table.containers)}
+        if lengths != {rows} or {len(table._sources), len(table._pixels)} != {32 * rows}:
+            raise ValueError(f"a table does not have {rows} rows")
+        return table
+
+
+def shape_from(told: Sequence[int]) -> tuple[int, int, int]:
+    """Channels, height and width out of plain data."""
+    channels, height, width = (int(n) for n in told)
+    if min(channels, height, width) < 1:
+        raise ValueError("a shape makes no sense")
+    return channels, height, width
+
+
+def shards_from(told: Sequence[dict[str, Any]]) -> tuple[ShardEntry, ...]:
+    """Shards out of plain data."""
+    return tuple(ShardEntry(**{**item, "live": tuple((a, b) for a, b in item["live"])}) for item in told)
+
+
+def decoding_from(told: dict[str, Any] | None) -> Decoding | None:
+    """Rules out of plain data."""
+    if told is None:
+        return None
+    known = {field.name: told[field.name] for field in fields(Decoding)}
+    return Decoding(**{**known, "size": None if known["size"] is None else tuple(known["size"])})
+
+
+def _plain(told: object) -> bytes:
+    return json.dumps(told, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def _sealed(told: dict[str, Any]) -> tuple[str, bytes]:
+    plain = _plain(told)
+    digest = hashlib.sha256(plain).hexdigest()
+    return digest, b'{"sha256":"%s",\n"content":%s}\n' % (digest.encode(), plain)
+
+
+def write_sealed(path: Path, told: dict[str, Any]) -> None:
+    """Write JSON with its own checksum."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(_sealed(told)[1])
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Read JSON and see that not one byte of it has changed."""
+    raw = path.read_bytes()
+    try:
+        content = json.loads(raw)["content"]
+        if not isinstance(content, dict) or _sealed(content)[1] != raw:
+            raise ValueError("its checksum is wrong")
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise _of_no_sense(path, error) from error
+    return content
+
+
+def _of_no_sense(path: Path, error: Exception) -> Damaged:
+    return Damaged(
+        f"{path.name} of the store {str(path.parent)!r} is damaged ({str(error) or type(error).__name__}): "
+        "remove the store and index the images again"
+    )

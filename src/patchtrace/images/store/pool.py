@@ -1,0 +1,216 @@
+"""Decoding in processes that can be killed: a crash, a hang or a flood of memory costs one image, never the run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from patchtrace.errors import PatchtraceError
+from patchtrace.images.decode import Decoding
+from patchtrace.images.store.worker import receive, send
+
+#: What a worker runs. The packages are set up by hand because a decoder needs none of what patchtrace imports at
+#: its start, which would take seconds for each worker and for each one that replaces it.
+PROGRAM = """
+import json, sys, types
+sys.path[:], places = json.loads(sys.argv[1])
+for name, place in places.items():
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [place]
+from patchtrace.images.store.worker import main
+main()
+"""
+TIMEOUT = 60.0
+MEMORY = 4 << 30
+
+#: Orders that a worker may have waiting, so that it need not wait for us.
+_DEPTH = 4
+#: Most answers that wait for an earlier image, and most bytes in them.
+_WINDOW, _WAITING = 1024, 64 << 20
+
+
+@dataclass(eq=False)
+class Task:
+    """Something to decode, or a place in the order with an answer already."""
+
+    payload: Path | bytes | None
+    #: What the caller wants to have back with the answer.
+    carry: Any = None
+    #: Hashes of files that need not be decoded again.
+    known: tuple[str, ...] = ()
+    answer: dict[str, Any] | None = None
+    pixels: bytes = b""
+
+
+@dataclass(eq=False)
+class _Worker:
+    process: subprocess.Popen[bytes]
+    complaints: IO[bytes]
+    orders: int
+    answers: int
+    tasks: deque[Task] = field(default_factory=deque)
+    since: float = 0.0  # when it began with the first of them
+    ready: bool = False
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.complaints):
+            assert stream is not None
+            stream.close()
+
+
+class Pool:
+    """Decodes in several processes and gives the answers in the order of the tasks.
+
+    Parameters
+    ----------
+    rules : Decoding
+    jobs : int
+        How many processes.
+    timeout : float
+        Seconds that one image may take.
+    memory : int
+        Bytes that a process may take for it.
+    """
+
+    def __init__(self, rules: Decoding, jobs: int, timeout: float = TIMEOUT, memory: int = MEMORY) -> None:
+        self.rules, self.jobs, self.timeout, self.memory = rules, jobs, timeout, memory
+        self._workers: list[_Worker] = []
+        self._waiting: deque[Task] = deque()  # tasks that no worker has
+        self._held = 0  # bytes in answers that were not given back
+        self._selector = selectors.DefaultSelector()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._selector.close()
+        for worker in self._workers:
+            worker.end()
+        self._workers.clear()
+
+    def run(self, tasks: Iterator[Task]) -> Iterator[Task]:
+        """The tasks with their answers, in order. Workers start when there is something to decode."""
+        order: deque[Task] = deque()  # all that were begun and not given back
+        more = True
+        while more or order:
+            while order and order[0].answer is not None:
+                self._held -= len(order[0].pixels)
+                yield order.popleft()
+            while more and len(self._waiting) < self.jobs and len(order) < _WINDOW and self._held < _WAITING:
+                task = next(tasks, None)
+                if task is None:
+                    more = False
+                    break
+                order.append(task)
+                if task.answer is None:
+                    self._waiting.append(task)
+                    self._hand_out()
+            if order and order[0].answer is None:
+                self._hand_out()
+                self._wait()
+
+    def _hand_out(self) -> None:
+        while self._waiting:
+            free = min(self._workers, key=lambda worker: len(worker.tasks), default=None)
+            if free is None or (free.tasks and len(self._workers) < self.jobs):
+                free = self._start()
+            # A worker takes orders between two answers. A few short ones fit into the pipe; a long one would block us
+            # here while the worker is blocked there with its answer.
+            task = self._waiting[0]
+            if len(free.tasks) >= (_DEPTH if isinstance(task.payload, Path) else 1):
+                return
+            self._waiting.popleft()
+            if not free.tasks:
+                free.since = time.monotonic()
+            free.tasks.append(task)
+            try:
+                if isinstance(task.payload, Path):
+                    send(free.orders, {"known": task.known, "path": os.fspath(task.payload)})
+                else:
+                    send(free.orders, {"known": task.known}, task.payload or b"")
+            except BrokenPipeError:
+                return  # it has died: what it had is dealt with when its end is seen
+
+    def _start(self) -> _Worker:
+        here = Path(__file__).resolve().parents[2]
+        places = {"patchtrace": str(here), "patchtrace.images": str(here / "images")}
+        complaints = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the worker
+        process = subprocess.Popen(  # noqa: S603  # our own program, and nothing of an image in the arguments
+            [sys.executable, "-c", PROGRAM, json.dumps([sys.path, places])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            bufsize=0,
+            process_group=0,  # Ctrl-C is for us, and we end the workers
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        worker = _Worker(process, complaints, process.stdin.fileno(), process.stdout.fileno())
+        self._workers.append(worker)
+        self._selector.register(worker.answers, selectors.EVENT_READ, worker)
+        with contextlib.suppress(BrokenPipeError):  # its end is seen soon
+            send(worker.orders, {"rules": asdict(self.rules), "memory": self.memory, "timeout": self.timeout})
+        return worker
+
+    def _wait(self) -> None:
+        """Take what answers there are, or wait for one until the next worker has had its time."""
+        ends = [worker.since + self.timeout for worker in self._workers if worker.tasks and worker.ready]
+        patience = max(0.0, min(ends) - time.monotonic()) if ends else None
+        for key, _ in self._selector.select(patience):
+            worker: _Worker = key.data
+            try:
+                self._take(worker, *receive(worker.answers))
+            except (EOFError, ValueError):
+                self._replace(worker, _cause(worker.process))
+        now = time.monotonic()
+        for worker in list(self._workers):
+            if worker.tasks and worker.ready and now - worker.since >= self.timeout:
+                self._replace(worker, f"decoding took more than {self.timeout:g} seconds")
+
+    def _take(self, worker: _Worker, answer: dict[str, Any], pixels: bytes) -> None:
+        worker.since = time.monotonic()
+        if not worker.ready:
+            worker.ready = True
+            return
+        task = worker.tasks.popleft()
+        task.answer, task.pixels = answer, pixels
+        self._held += len(pixels)
+
+    def _replace(self, worker: _Worker, cause: str) -> None:
+        """End a worker. The image that it had in hand is the one to blame; the others go to the next worker."""
+        self._selector.unregister(worker.answers)
+        self._workers.remove(worker)
+        if not worker.ready:
+            worker.complaints.seek(0)
+            said = worker.complaints.read()[-2000:].decode("utf-8", "replace").strip()
+            worker.end()
+            raise PatchtraceError(f"a decoding process did not start ({cause}): {said.splitlines()[-1:] or 'no word'}")
+        worker.end()
+        if worker.tasks:
+            worker.tasks.popleft().answer = {"reason": cause}
+            self._waiting.extendleft(reversed(worker.tasks))
+
+
+def _cause(process: subprocess.Popen[bytes]) -> str:
+    """Why a worker that closed its pipe is gone."""
+    try:
+        code = process.wait(5)
+    except subprocess.TimeoutExpired:
+        return "the decoder fell silent"
+    if code >= 0:
+        return f"the decoder ended with code {code}"
+    return f"the decoder crashed ({signal.Signals(-code).name})"

@@ -1,0 +1,140 @@
+"""Opening a store to read: never blocks, and goes on with the state it found while others write a new one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from patchtrace.errors import PatchtraceError
+from patchtrace.images.decode import Decoding
+from patchtrace.images.store.manifest import LOCK, MANIFEST, Damaged, Manifest, Table
+from patchtrace.images.store.shards import StorePixels, read_table
+
+#: How often a state may be replaced, and its files deleted, while it is being opened.
+_ATTEMPTS = 5
+
+
+def is_store(path: Path) -> bool:
+    """Whether a store lies here, finished or not."""
+    return any(os.path.isfile(path / name) for name in (MANIFEST, LOCK))
+
+
+@dataclass(frozen=True)
+class Opened:
+    """One state of a store, with its files open."""
+
+    manifest: Manifest
+    pixels: StorePixels
+    ids: tuple[str, ...]
+    originals: Originals | tuple[()]
+
+
+def open_store(path: Path) -> Opened:
+    """The state that the store has now. Manifest and tables are checked in full, shards by their length.
+
+    The content of a shard is checked when the first of its images is read.
+    """
+    path = Path(os.path.abspath(path))
+    for attempt in range(_ATTEMPTS):
+        manifest = Manifest.read(path)
+        try:
+            pixels = StorePixels.of(path, list(manifest.shards), manifest.shape)
+            ids: list[str] = []
+            for entry in manifest.shards:
+                names = read_table(path, entry).ids
+                for start, stop in entry.live:
+                    ids += names[start:stop]
+        except Damaged:
+            # a writer and its gc may have been faster than we were
+            if attempt + 1 < _ATTEMPTS and Manifest.read(path) != manifest:
+                continue
+            raise
+        root = _root([source.path for source in manifest.sources])
+        named = tuple(ids)
+        originals = Originals(path, root, pixels, named) if root is not None else ()
+        pixels.know(named, manifest.fingerprint)
+        return Opened(manifest, pixels, named, originals)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def check_rules(store: Path, manifest: Manifest, rules: Decoding) -> None:
+    """Refuse rules that were asked for and by which the pictures of the store were not made."""
+    plain = Decoding()
+    made = manifest.decoding or plain
+    asked = {name: getattr(rules, name) for name in ("grey", "fit", "crop", "exif")}
+    differing = {name: told for name, told in asked.items() if told not in (getattr(plain, name), getattr(made, name))}
+    channels, height, width = manifest.shape
+    if channels == 1:
+        differing.pop("grey", None)
+    if rules.size not in (None, (height, width)):
+        differing["size"] = rules.size
+    if differing:
+        raise PatchtraceError(
+            f"the store {str(store)!r} holds pictures of {height} x {width} that are decoded already: "
+            f"{', '.join(f'{name}={told!r}' for name, told in differing.items())} would need another store, "
+            "made by `patchtrace index` with that option"
+        )
+
+
+def _root(sources: list[str]) -> Path | None:
+    """The folder that ids are relative to, if it is on this machine."""
+    if any("://" in source for source in sources):
+        return None
+    folder = sources[0] if len(sources) == 1 and os.path.isdir(sources[0]) else None
+    try:
+        root = Path(folder or os.path.commonpath([os.path.dirname(source) for source in sources]))
+    except ValueError:
+        return None
+    return root if os.path.isdir(root) else None
+
+
+class Originals(Sequence["bytes | None"]):
+    """The file that each image was decoded from, where it is still there with the same content.
+
+    A store may come from anywhere, and what it calls its files may be any file of this machine. So nothing is given
+    out whose hash the store does not know: who made it has had the same bytes.
+    """
+
+    def __init__(self, store: Path, root: Path, pixels: StorePixels, ids: tuple[str, ...]) -> None:
+        self._store, self._root, self._pixels, self._ids = store, root, pixels, ids
+        self._table: tuple[str, Table] | None = None
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[bytes | None]: ...
+    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes | None] | None:
+        if isinstance(index, slice):
+            return self.select(np.arange(len(self))[index])
+        name = PurePosixPath(self._ids[index])
+        if name.is_absolute() or ".." in name.parts:
+            return None
+        entry, row = self._pixels.where(index)
+        try:
+            if self._table is None or self._table[0] != entry.table:
+                self._table = entry.table, read_table(self._store, entry)
+            table = self._table[1]
+            path = self._root / name
+            info = path.stat()
+            if not stat.S_ISREG(info.st_mode) or info.st_size != table.sizes[row]:
+                return None
+            raw = path.read_bytes()
+        except (OSError, ValueError, Damaged):  # the picture itself is shown instead
+            return None
+        return raw if hashlib.sha256(raw).hexdigest() == table.source(row) else None
+
+    def select(self, places: NDArray[np.integer[Any]]) -> Originals:
+        """Those of the images at these places."""
+        ids = tuple(self._ids[place] for place in places)
+        return Originals(self._store, self._root, self._pixels.select(places), ids)

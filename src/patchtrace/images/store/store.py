@@ -1,0 +1,276 @@
+"""The store as a user has it: update, verify, info, gc."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace as with_changes
+from pathlib import Path
+from typing import Any
+
+from patchtrace.errors import PatchtraceError
+from patchtrace.images import sources as where
+from patchtrace.images.decode import Decoding
+from patchtrace.images.imageset import ImageSet, has_own_size
+from patchtrace.images.store.items import container_of, is_url, named, parts_of
+from patchtrace.images.store.manifest import (
+    JOURNAL,
+    LOCK,
+    MANIFEST,
+    SHARDS,
+    Damaged,
+    Journal,
+    Manifest,
+    ShardEntry,
+    Source,
+)
+from patchtrace.images.store.pool import MEMORY, TIMEOUT, Pool
+from patchtrace.images.store.reader import check_rules, is_store
+from patchtrace.images.store.shards import Shard, read_table
+from patchtrace.images.store.update import Update, Updated, default_jobs
+from patchtrace.progress import Progress
+
+
+class Store:
+    """A collection that is decoded once and kept on disk.
+
+    To read one, give its path to ``ImageSet.open``.
+
+    Parameters
+    ----------
+    path : path
+        The directory of the store, which need not exist before the first update.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> np.save(f"{folder.name}/photos.npy", np.zeros((5, 8, 8, 3), np.uint8))
+    >>> store = Store(f"{folder.name}/store")
+    >>> store.update([f"{folder.name}/photos.npy"]).added
+    5
+    >>> ImageSet.open(store.path)
+    <ImageSet of 5 images, 3 x 8 x 8, 0 skipped>
+    >>> store.verify(), len(store.duplicates())
+    ([], 1)
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def manifest(self) -> Manifest:
+        """The state that it has now."""
+        return Manifest.read(self.path)
+
+    def update(
+        self,
+        sources: Sequence[str | os.PathLike[str]] | None = None,
+        *,
+        decoding: Decoding | None = None,
+        key: str | None = None,
+        layout: str | None = None,
+        follow_symlinks: bool = False,
+        replace: bool = False,
+        jobs: int | None = None,
+        timeout: float = TIMEOUT,
+        memory: int = MEMORY,
+        progress: Progress | None = None,
+        shard_images: int | None = None,
+    ) -> Updated:
+        """Make the store what its sources are now: files that were added, changed or removed.
+
+        What was decoded stays as it is. A run that was killed goes on where it stopped.
+
+        Parameters
+        ----------
+        sources : list of paths, or of one URL for fsspec; optional
+            As for ``ImageSet.open``. Without them, those that the store was made from.
+        decoding : Decoding, optional
+            How files become pixels; later updates have the rules of the first.
+        key, layout, follow_symlinks
+            As for ``ImageSet.open``.
+        replace : bool
+            Allow other sources than the store was made from; what they do not hold is left out then.
+        jobs : int, optional
+            Processes that decode; one for each core if not said.
+        timeout : float
+            Seconds that an image may take. One that takes longer is listed as unreadable.
+        memory : int
+            Bytes that a process may take to decode an image, where the system can hold it to that.
+        progress : callable, optional
+            Called with (done, total).
+        shard_images : int, optional
+            Most images in a shard.
+        """
+        if jobs is not None and jobs < 1:
+            raise PatchtraceError(f"jobs is {jobs}: use a number of at least 1")
+        if not timeout > 0:
+            raise PatchtraceError(f"timeout is {timeout}: use a number of seconds above 0")
+        asked = None if sources is None else tuple(named(path) for path in sources)
+        if asked == ():
+            raise PatchtraceError("an empty list cannot be indexed: give a folder, an image or a data file")
+        options: dict[str, Any] = {"key": key, "layout": layout, "follow_symlinks": follow_symlinks}
+        self._may_be_made(asked)
+        with self._locked():
+            base = self.manifest() if (self.path / MANIFEST).exists() else None
+            paths, trusted = self._sources(base, asked, replace)
+            if base is not None and asked is None:
+                options = base.options
+            trusted = trusted and (base is None or options == base.options)
+            rules = decoding or Decoding()
+            if base is not None:
+                check_rules(self.path, base, rules)
+                rules = base.decoding or Decoding(size=base.shape[1:], grey=base.shape[0] == 1)
+            try:
+                return self._update(
+                    base, paths, rules, trusted, options, (jobs, timeout, memory), progress, shard_images
+                )
+            except OSError as error:
+                raise PatchtraceError(
+                    f"cannot write the store {str(self.path)!r}: {error.strerror or error}. "
+                    "It is as it was; run the same again, it goes on where it stopped"
+                ) from error
+
+    def _update(
+        self,
+        base: Manifest | None,
+        paths: tuple[str, ...],
+        rules: Decoding,
+        trusted: bool,
+        options: dict[str, Any],
+        limits: tuple[int | None, float, int],
+        progress: Progress | None,
+        shard_images: int | None,
+    ) -> Updated:
+        (self.path / SHARDS).mkdir(exist_ok=True)
+        if not is_url(paths[0]) and has_own_size(list(paths)):
+            if is_store(Path(paths[0])):
+                raise PatchtraceError(f"{paths[0]!r} is a store already: open it as it is")
+            update = Update.begin(self.path, base, paths, rules, trusted, shard_images)
+            source = container_of(Path(paths[0])) if os.path.isfile(paths[0]) else Source(paths[0])
+            made: Decoding | None = base.decoding if base else None
+            if not update.unchanged(source):
+                images = ImageSet.open(paths[0], key=options["key"], layout=options["layout"], decoding=rules)
+                made = images.decoding
+                update.array(source, images, progress)
+            return update.commit((source,), options, made, [])
+        remarks: list[str] = []
+        if not is_url(paths[0]):
+            # an update has the crop of the first run; the remark on it is made again
+            cut, remarks = where.celeba_crop(
+                [Path(path) for path in paths], with_changes(rules, crop=None) if base else rules
+            )
+            if base is None:
+                rules = cut
+            elif cut != rules:
+                remarks = []
+        parts = parts_of(paths, options["key"], options["follow_symlinks"], rules)
+        update = Update.begin(self.path, base, paths, rules, trusted, shard_images)
+        jobs, timeout, memory = limits
+        with Pool(rules, jobs or default_jobs(), timeout, memory) as pool:
+            update.files(parts, pool, progress)
+        remarks += [remark for part in parts for remark in part.remarks]
+        return update.commit(tuple(part.source for part in parts), options, rules, remarks)
+
+    def _may_be_made(self, asked: tuple[str, ...] | None) -> None:
+        if is_store(self.path):
+            return
+        if asked is None:
+            raise PatchtraceError(f"there is no store at {str(self.path)!r} yet: say which images to index")
+        if self.path.exists() and not (self.path.is_dir() and not any(self.path.iterdir())):
+            raise PatchtraceError(f"{str(self.path)!r} holds other things: a store needs a directory of its own")
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def _sources(
+        self, base: Manifest | None, asked: tuple[str, ...] | None, replace: bool
+    ) -> tuple[tuple[str, ...], bool]:
+        """What to read, and whether it is what was read before."""
+        if base is None:
+            if asked is None:
+                raise PatchtraceError(f"the store {str(self.path)!r} is not finished: say which images to index")
+            return asked, True
+        before = tuple(source.path for source in base.sources)
+        if asked is None or asked == before:
+            return before, True
+        if not replace:
+            raise PatchtraceError(
+                f"the store {str(self.path)!r} was made from {', '.join(before)}: leave the paths out to update it, "
+                "choose another store, or say replace=True (--replace) to leave out what the new paths do not hold"
+            )
+        return asked, False
+
+    def verify(self) -> list[str]:
+        """Read everything and compare it with what was written; what is damaged, in words. Nothing: all is well."""
+        try:
+            manifest = self.manifest()
+        except Damaged as error:
+            return [str(error)]
+        found = []
+        for entry in manifest.shards:
+            for check in (self._check_pixels, self._check_table):
+                try:
+                    check(entry, manifest.shape)
+                except Damaged as error:
+                    found.append(str(error))
+        return found
+
+    def _check_pixels(self, entry: ShardEntry, shape: tuple[int, int, int]) -> None:
+        Shard(self.path, entry, shape).check()
+
+    def _check_table(self, entry: ShardEntry, _: tuple[int, int, int]) -> None:
+        read_table(self.path, entry)
+
+    def duplicates(self) -> list[list[str]]:
+        """Ids of images with exactly the same pixels, in groups of two or more."""
+        alike: dict[str, list[str]] = defaultdict(list)
+        for entry in self.manifest().shards:
+            table = read_table(self.path, entry)
+            for start, stop in entry.live:
+                for row in range(start, stop):
+                    alike[table.pixels(row)].append(table.ids[row])
+        return [ids for ids in alike.values() if len(ids) > 1]
+
+    def unused(self) -> list[Path]:
+        """Files that neither the manifest nor an unfinished run has a use for."""
+        manifest = self.manifest() if (self.path / MANIFEST).exists() else None
+        entries = manifest.shards if manifest else ()
+        entries += Journal.read(self.path, manifest.sha256 if manifest else "").shards
+        named = {f"{entry.pixels}.npy" for entry in entries} | {f"{entry.table}.json" for entry in entries}
+        written = (self.path / SHARDS).iterdir() if (self.path / SHARDS).is_dir() else ()
+        # what a killed run was about to rename
+        halves = (path for name in (MANIFEST, JOURNAL) for path in self.path.glob(f".{name}.*"))
+        return sorted([*(path for path in written if path.name not in named), *halves])
+
+    def gc(self) -> int:
+        """Delete what no state names any more; how many bytes that frees.
+
+        Whoever has an older state open can go on reading it; the system keeps files that are open.
+        """
+        with self._locked():
+            freed = 0
+            for path in self.unused():
+                freed += path.stat().st_size
+                path.unlink()
+            return freed
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Be the one process that writes."""
+        try:
+            import fcntl
+        except ImportError as error:
+            raise PatchtraceError("a store can be written on Linux and macOS only") from error
+        handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise PatchtraceError(
+                    f"another process is writing the store {str(self.path)!r}: wait until it is done"
+                ) from None
+            yield
+        finally:
+            os.close(handle)

@@ -1,0 +1,123 @@
+"""The process that decodes: it may crash or hang over a hostile image, and is then replaced.
+
+It is told what to do on its standard input, and answers on what was its standard output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import signal
+import stat
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from patchtrace.images.decode import Decoding, Unreadable, decode
+
+#: A file that changed so short a time ago may change once more without its time showing it.
+RECENT = 2_000_000_000
+#: The parent ends a worker that takes too long. If the parent is gone, an alarm does, so much later.
+GRACE = 5
+_LENGTHS = struct.Struct("<IQ")
+
+
+def send(handle: int, header: dict[str, Any], content: bytes | memoryview = b"") -> None:
+    """Write one message: two lengths, a header in JSON, bytes. Nothing is pickled."""
+    told = json.dumps(header).encode("ascii")
+    for part in (_LENGTHS.pack(len(told), len(content)) + told, content):
+        rest = memoryview(part)
+        while rest:
+            rest = rest[os.write(handle, rest) :]
+
+
+def receive(handle: int) -> tuple[dict[str, Any], bytes]:
+    """Read one message, or raise EOFError."""
+    header, content = _LENGTHS.unpack(_exactly(handle, _LENGTHS.size))
+    told: dict[str, Any] = json.loads(_exactly(handle, header))
+    return told, _exactly(handle, content)
+
+
+def _exactly(handle: int, length: int) -> bytes:
+    read = bytearray()
+    while len(read) < length:
+        part = os.read(handle, min(length - len(read), 1 << 20))
+        if not part:
+            raise EOFError
+        read += part
+    return bytes(read)
+
+
+def main() -> None:
+    """Decode what comes in until nothing comes any more."""
+    orders, answers = 0, os.dup(1)
+    os.dup2(2, 1)  # what a library prints must not end up among the answers
+    settings, _ = receive(orders)
+    rules = Decoding(**{**settings["rules"], "size": settings["rules"]["size"] and tuple(settings["rules"]["size"])})
+    _limit(settings["memory"])
+    send(answers, {"ready": True})
+    while True:
+        try:
+            order, content = receive(orders)
+        except EOFError:
+            return
+        _alarm(math.ceil(settings["timeout"]) + GRACE)
+        header, pixels = answer(order, content, rules)
+        _alarm(0)
+        send(answers, header, pixels)
+
+
+def answer(order: dict[str, Any], content: bytes, rules: Decoding) -> tuple[dict[str, Any], bytes | memoryview]:
+    """Pixels, or why there are none, or that the file is one that is known already."""
+    found: dict[str, Any] = {}
+    try:
+        if "path" in order:
+            content, found["size"], found["stamp"] = _read(Path(order["path"]), rules)
+        found["source"] = hashlib.sha256(content).hexdigest()
+        if found["source"] in order["known"]:
+            return found, b""
+        pixels = np.ascontiguousarray(decode(content, rules))
+        found |= {"shape": pixels.shape, "pixels": hashlib.sha256(pixels.data).hexdigest()}
+        return found, pixels.data.cast("B")
+    except Unreadable as reason:
+        return {**found, "reason": str(reason)}, b""
+    except OSError as error:
+        return {**found, "reason": error.strerror or str(error) or type(error).__name__}, b""
+    except MemoryError:
+        return {**found, "reason": "too large for the memory that a decoder may use"}, b""
+
+
+def _read(path: Path, rules: Decoding) -> tuple[bytes, int, str]:
+    """Content, length and time of a file, all of one moment."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe must not keep us waiting
+    with os.fdopen(handle, "rb") as stream:
+        info = os.fstat(handle)
+        if not stat.S_ISREG(info.st_mode):
+            raise Unreadable("not a regular file")
+        if info.st_size > rules.max_bytes:
+            raise Unreadable(f"{info.st_size} bytes, more than the limit of {rules.max_bytes}")
+        content = stream.read(rules.max_bytes + 1)
+    settled = time.time_ns() - info.st_mtime_ns > RECENT
+    return content, info.st_size, str(info.st_mtime_ns) if settled else ""
+
+
+def _limit(memory: int) -> None:
+    """Take no more memory than this beyond what the process has now, and leave no core file."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + memory
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def _alarm(seconds: int) -> None:
+    if hasattr(signal, "alarm"):
+        signal.alarm(seconds)  # with no handler, so that it also ends a decoder that never comes back to Python
