@@ -60,7 +60,17 @@ def test_imports_go_one_way(path):
 
 
 def test_importing_patchtrace_loads_no_optional_part():
-    optional = ("pyarrow", "datasets", "torch", "pandas", "diffusers", "transformers", "huggingface_hub", "matplotlib")
+    optional = (
+        "pyarrow",
+        "datasets",
+        "torch",
+        "pandas",
+        "diffusers",
+        "transformers",
+        "huggingface_hub",
+        "matplotlib",
+        "fsspec",
+    )
     code = f"import patchtrace.cli, sys; print([m for m in {optional} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

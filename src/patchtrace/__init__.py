@@ -13,7 +13,7 @@ from importlib.metadata import version
 from patchtrace.attribution import Attribution, Hit
 from patchtrace.errors import PatchtraceError
 from patchtrace.explain import Explanation, explain
-from patchtrace.images import Decoding, ImageSet
+from patchtrace.images import Decoding, ImageSet, Store
 from patchtrace.methods import (
     DTRAK,
     GAS,
@@ -57,6 +57,7 @@ __all__ = [
     "Scale",
     "Schedule",
     "ScoreMachine",
+    "Store",
     "TracInCP",
     "attribute",
     "explain",

@@ -9,15 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from patchtrace.cli import cli
-from patchtrace.cli.index import index, store_command
 from patchtrace.images import ImageSet, Store
-
-
-@pytest.fixture(autouse=True)
-def _registered(monkeypatch):
-    monkeypatch.setitem(cli.commands, "index", index)
-    monkeypatch.setitem(cli.commands, "store", store_command)
 
 
 @pytest.fixture
@@ -134,7 +126,8 @@ def test_a_folder_is_not_a_store(photos, call):
 
 
 def test_a_url_needs_no_file_of_that_name(store, call):
-    fsspec = pytest.importorskip("fsspec")
+    import fsspec
+
     memory = fsspec.filesystem("memory")
     with memory.open("/bucket/a.png", "wb") as stream:
         Image.new("RGB", (40, 40), "red").save(stream, "PNG")

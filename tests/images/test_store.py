@@ -236,7 +236,9 @@ def test_an_archive_is_read_again_when_it_has_changed(tmp_path, photos, store, k
                 for file in files:
                     archive.add(file, file.name)
         else:
-            pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
             pq.write_table(pa.table({"image": [file.read_bytes() for file in files]}), path)
         os.utime(path, (LONG_AGO, LONG_AGO + len(seeds)))
         return path
@@ -349,7 +351,8 @@ def test_an_original_outside_of_the_folder_is_not_followed(tmp_path, photos, sto
 
 
 def test_urls_are_read_through_fsspec(store, flat_png):
-    fsspec = pytest.importorskip("fsspec")
+    import fsspec
+
     memory = fsspec.filesystem("memory")
     for name, colour in (("a.png", "red"), ("sub/b.png", "blue"), ("notes.txt", "green")):
         memory.pipe(f"/bucket/{name}", flat_png(colour))

@@ -22,6 +22,7 @@ from patchtrace.cli.demo import demo
 from patchtrace.cli.doctor import doctor
 from patchtrace.cli.explain import explain_command
 from patchtrace.cli.generate import generate
+from patchtrace.cli.index import index, store_command
 from patchtrace.cli.lds import lds_command
 from patchtrace.cli.recipe import recipe
 from patchtrace.cli.refine import refine
@@ -83,6 +84,7 @@ def cli() -> None:
       patchtrace attribute generated/ --train photos/ --size 64 -o run/
       patchtrace refine run/
       patchtrace explain run/ -o why/
+      patchtrace index photos/ -o photos.store
       patchtrace generate --train photos/ -o painted/
       patchtrace recipe show --preset cifar
       patchtrace doctor
@@ -94,7 +96,7 @@ def cli() -> None:
 
 
 for command in (
-    *(attribute, explain_command, serve, refine, generate, recipe, demo, doctor),
+    *(attribute, explain_command, serve, refine, index, store_command, generate, recipe, demo, doctor),
     *(train_command, sample, lds_command, compare_command, counterfactual, ablate, tune),
 ):
     cli.add_command(command)

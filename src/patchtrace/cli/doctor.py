@@ -18,6 +18,7 @@ from patchtrace.memory import DEFAULT_MEMORY
 EXTRAS = {
     "parquet": (["pyarrow"], "tables as Parquet, images from them"),
     "datasets": (["datasets"], "images from Hugging Face datasets"),
+    "remote": (["fsspec"], "patchtrace index s3://..."),
     "web": (["starlette", "uvicorn"], "patchtrace serve"),
     "models": (["torch", "diffusers", "matplotlib"], "patchtrace train, sample, lds, counterfactual"),
     "figures": (["matplotlib"], "figures of patchtrace compare, ablate, tune"),

@@ -13,10 +13,9 @@ import click
 from click.core import ParameterSource
 
 from patchtrace.cli.common import UNREADABLE, printable, progress_bar, say_skipped
-from patchtrace.cli.options import check_output, parse_size, several
+from patchtrace.cli.options import check_output, reading_options
 from patchtrace.files import replacing
 from patchtrace.images import Decoding, Skipped, Store, has_own_size
-from patchtrace.images.arrays import LAYOUTS
 from patchtrace.images.store.items import is_url
 from patchtrace.images.store.manifest import MANIFEST
 from patchtrace.images.store.pool import TIMEOUT
@@ -25,41 +24,6 @@ from patchtrace.methods import DEFAULT_SIZE
 
 #: Options that say how the paths are read, and so mean nothing without them.
 _OF_PATHS = ("key", "layout", "follow_symlinks", "replace")
-
-#: How files become pixels, as other commands have it for their collection.
-decoding_options = several(
-    [
-        click.option(
-            "--size",
-            metavar="N|HxW",
-            callback=parse_size,
-            help="Bring pictures to this size.  [default: 32; arrays have their own]",
-        ),
-        click.option("--key", help="Which array of a .npz, or which column of a table, holds the images."),
-        click.option(
-            "--layout", type=click.Choice(list(LAYOUTS)), help="Of arrays that can be read in more than one way."
-        ),
-        click.option("--grey", is_flag=True, help="Keep no colour."),
-        click.option(
-            "--fit",
-            type=click.Choice(["cover", "pad"]),
-            default="cover",
-            show_default=True,
-            help="Fill the frame and cut the rest, or show all of the picture on white.",
-        ),
-        click.option(
-            "--crop", type=click.IntRange(1), help="First cut a square of this side out of the middle of each image."
-        ),
-        click.option(
-            "--exif",
-            type=click.Choice(["apply", "ignore"]),
-            default="apply",
-            show_default=True,
-            help="Whether a camera's rotation mark turns the picture.",
-        ),
-        click.option("--follow-symlinks", is_flag=True, help="Follow links inside folders."),
-    ]
-)
 
 
 @click.command()
@@ -72,7 +36,8 @@ decoding_options = several(
     type=click.Path(file_okay=False, path_type=Path),
     help="The store: a directory of its own.",
 )
-@decoding_options
+@click.option("--key", help="Which array of a .npz, or which column of a table, holds the images.")
+@reading_options
 @click.option("--replace", is_flag=True, help="Make a store of other images into one of these.")
 @click.option("--jobs", type=click.IntRange(1), help="Processes that decode.  [default: one for each core]")
 @click.option(

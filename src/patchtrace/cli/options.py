@@ -54,28 +54,19 @@ def several(options: list[Callable[[F], F]]) -> Callable[[F], F]:
     return decorate
 
 
-#: Which images make up the collection, and how they become pixels.
-collection_options = several(
+#: How images become pixels.
+reading_options = several(
     [
-        click.option(
-            "--train",
-            required=True,
-            multiple=True,
-            type=click.Path(exists=True),
-            help="The collection: folder, .npz, .parquet, .tar, ...; may be given several times.",
-        ),
         click.option(
             "--size",
             metavar="N|HxW",
             callback=parse_size,
-            help="Bring pictures to this size.  [default: 32; presets and arrays have their own]",
+            help="Bring pictures to this size.  [default: 32; presets, arrays and stores have their own]",
         ),
-        click.option("--limit", type=click.IntRange(1), help="Use only the first N images of the collection."),
-        click.option("--train-key", help="Which array of a .npz, or which column of a table, holds the collection."),
         click.option(
             "--layout", type=click.Choice(list(LAYOUTS)), help="Of arrays that can be read in more than one way."
         ),
-        click.option("--grey", is_flag=True, help="Compare without colour."),
+        click.option("--grey", is_flag=True, help="Without colour."),
         click.option(
             "--fit",
             type=click.Choice(["cover", "pad"]),
@@ -96,6 +87,22 @@ collection_options = several(
             help="Whether a camera's rotation mark turns the picture.",
         ),
         click.option("--follow-symlinks", is_flag=True, help="Follow links inside folders."),
+    ]
+)
+
+#: Which images make up the collection, and how they become pixels.
+collection_options = several(
+    [
+        click.option(
+            "--train",
+            required=True,
+            multiple=True,
+            type=click.Path(exists=True),
+            help="The collection: folder, store, .npz, .parquet, .tar, ...; may be given several times.",
+        ),
+        click.option("--limit", type=click.IntRange(1), help="Use only the first N images of the collection."),
+        click.option("--train-key", help="Which array of a .npz, or which column of a table, holds the collection."),
+        reading_options,
     ]
 )
 
