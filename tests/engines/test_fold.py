@@ -116,10 +116,31 @@ def test_normalisers_of_blocks_add_up(case):
 
 @settings(max_examples=20)
 @given(cases(most_images=6))
-def test_progress_counts_every_image_once(case):
+def test_progress_counts_every_image_once_for_each_version(case):
     seen = []
     masses(case, memory=0, progress=seen.append)
-    assert sum(seen) == len(case.block)
+    assert sum(seen) == len(case.block) * len(case.query)
+
+
+@pytest.mark.parametrize("patchwork", [False, True])
+@pytest.mark.parametrize("flips", [False, True])
+def test_no_bit_depends_on_threads_or_on_what_goes_together(monkeypatch, patchwork, flips):
+    """Blocks are the same for everybody; how many versions are compared at once is not."""
+    rng = np.random.default_rng(1)
+    train = as_set(rng.uniform(-1, 1, (60, 3, 9, 8)).astype(np.float32))
+    noise = rng.standard_normal((6, 3, 9, 8)).astype(np.float32)
+    query = NoisyQuery.of(train.pixels[7], noise, 0.8, 0.6, patchwork=patchwork)
+    comparison = Comparison(3, 1, "orthonormal", "match", 5)
+    monkeypatch.setattr(fold, "MOST_IMAGES", 16)
+    cuts, found = set(), []
+    for threads, memory in ((1, ROOMY), (2, ROOMY), (3, 600_000), (1, 400_000)):
+        engine = get_engine("native", threads=threads)
+        cuts.add(fold.cut(engine, query, train, comparison, flips=flips, memory=memory))
+        found.append(image_masses(engine, query, train, comparison, flips=flips, memory=memory))
+    assert {size for size, _ in cuts} == {16}
+    assert len({together for _, together in cuts}) == 3
+    for masses in found[1:]:
+        np.testing.assert_array_equal(masses, found[0])
 
 
 def test_an_unknown_engine_is_refused_with_the_names_of_those_there_are():

@@ -158,6 +158,12 @@ class NoisyQuery:
     def __len__(self) -> int:
         return len(self.versions)
 
+    def part(self, first: int, last: int) -> NoisyQuery:
+        """Versions ``first`` to ``last``."""
+        some = slice(first, last)
+        noise = None if self.noise is None else self.noise[some]
+        return NoisyQuery(self.versions[some], self.signal[some], self.variance[some], noise)
+
     def __iter__(self) -> Iterator[Version]:
         noises = [None] * len(self) if self.noise is None else self.noise
         for pixels, signal, variance, noise in zip(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 
 import numpy as np
@@ -19,6 +19,8 @@ from patchtrace.images import ImageSet
 
 #: Larger blocks are no faster.
 MOST_IMAGES = 2048
+#: Patches of the query times images in a block of :func:`cut`: what keeps the answer for 16 versions below 250 MB.
+MOST_ANSWERS = 400_000
 
 
 def image_masses(
@@ -34,14 +36,66 @@ def image_masses(
     """Top-k mass of every training image, summed over the query's patches: (versions, train).
 
     Without the cut at k the masses of a version sum to its number of patches. ``progress`` is called with the number
-    of images done since the last call.
+    of images done since the last call, each counted once for each version.
     """
-    with compared(engine, query, train, comparison, flips=flips, memory=memory, progress=progress) as blocks:
-        parts = [np.einsum("vl,vln->vn", part, block.share, dtype=np.float64) for part, block in blocks]
-        return np.concatenate(parts, axis=1)
+    size, group = cut(engine, query, train, comparison, flips=flips, memory=memory)
+    masses = []
+    for first in range(0, len(query), group):
+        some = query.part(first, first + group)
+        blocks = answers(engine, some, train, comparison, size=size, flips=flips, memory=memory)
+        with _all_of(blocks, memory, progress and _times(len(some), progress)) as folded:
+            masses.append(np.concatenate([summed_masses(part, block) for part, block in folded], axis=1))
+    return np.concatenate(masses)
 
 
-@contextmanager
+def cut(
+    engine: Engine, query: NoisyQuery, train: ImageSet, comparison: Comparison, *, flips: bool, memory: int
+) -> tuple[int, int]:
+    """How many images make a block, and how many versions of the query are compared in one go.
+
+    How a set is cut into blocks decides how sums are rounded. So the blocks depend on what is compared alone, whoever
+    does it, unless the memory is too small for them. How many versions go together changes no bit: there the memory
+    decides, so that answers do not wait on disk where fewer at once could wait in memory.
+    """
+    patches = comparison.patches(*train.shape[1:])
+    pairs = comparison.pairs(*train.shape[1:]) * (2 if flips else 1)
+    size = min(MOST_IMAGES, MOST_ANSWERS // patches, engine.pairs_at_once // pairs)
+    size = max(1, min(size, block_size(patches, train, memory)))
+    waiting = memory // 4 // (4 * patches * len(train))
+    working = memory // 4 // (4 * 8 * patches * size)
+    return size, max(1, min(len(query), waiting, working))
+
+
+def summed_masses(part: NDArray[np.float64], block: BlockResult) -> NDArray[np.float64]:
+    """The masses of the images of a block, which has this part in the whole: (versions, images)."""
+    return np.asarray(np.einsum("vl,vln->vn", part, block.share, dtype=np.float64))
+
+
+def _times(count: int, progress: Callable[[int], None]) -> Callable[[int], None]:
+    return lambda images: progress(count * images)
+
+
+def answers(
+    engine: Engine,
+    query: NoisyQuery,
+    images: ImageSet,
+    comparison: Comparison,
+    *,
+    size: int,
+    flips: bool,
+    memory: int,
+    colours: bool = False,
+) -> Iterator[BlockResult]:
+    """What the engine says of each block of so many images."""
+    for start in range(0, len(images), size):
+        block = images.block(start, start + size)
+        result = engine.compare(query, block, comparison, memory // 4, colours=colours)
+        if flips:
+            mirrored = np.ascontiguousarray(block[..., ::-1])
+            result = _added(result, engine.compare(query, mirrored, comparison, memory // 4, colours=colours))
+        yield result
+
+
 def compared(
     engine: Engine,
     query: NoisyQuery,
@@ -53,24 +107,27 @@ def compared(
     most_images: int = MOST_IMAGES,
     memory: int,
     progress: Callable[[int], None] | None = None,
-) -> Iterator[Blocks]:
+) -> AbstractContextManager[Blocks]:
     """The query against the whole set. The answers can be gone through, several times, until the context ends."""
     patches = comparison.patches(*train.shape[1:])
     pairs = len(query) * comparison.pairs(*train.shape[1:]) * (2 if flips else 1)
     values = len(query) * patches * (1 + train.shape[0] * colours)
     size = min(block_size(values, train, memory), max(1, engine.pairs_at_once // pairs), most_images)
-    total = np.full((len(query), patches), -np.inf)
+    blocks = answers(engine, query, train, comparison, size=size, flips=flips, memory=memory, colours=colours)
+    return _all_of(blocks, memory, progress)
+
+
+@contextmanager
+def _all_of(blocks: Iterator[BlockResult], memory: int, progress: Callable[[int], None] | None) -> Iterator[Blocks]:
+    """All blocks, waiting to be gone through with the normaliser of the whole."""
+    total: NDArray[np.float64] | None = None
     with _Waiting(memory // 4) as waiting:
-        for start in range(0, len(train), size):
-            block = train.block(start, start + size)
-            result = engine.compare(query, block, comparison, memory // 4, colours=colours)
-            if flips:
-                mirrored = np.ascontiguousarray(block[..., ::-1])
-                result = _added(result, engine.compare(query, mirrored, comparison, memory // 4, colours=colours))
-            total = np.logaddexp(total, result.log_normaliser)
+        for result in blocks:
+            total = result.log_normaliser if total is None else np.logaddexp(total, result.log_normaliser)
             waiting.put(result)
             if progress:
-                progress(len(block))
+                progress(result.share.shape[2])
+        assert total is not None, "a set has at least one image"
         yield Blocks(total, waiting)
 
 

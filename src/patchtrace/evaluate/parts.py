@@ -260,7 +260,7 @@ class PartStore:
                         group[0].comparison,
                         flips=group[0].flips,
                         memory=memory,
-                        progress=count.per_image(per_image * len(query)),
+                        progress=count.per_image(per_image),
                     )
                     np.add.at(sums, owner[place : place + len(query)], masses)
                 spent = (time.perf_counter() - begin) / len(owner)

@@ -356,7 +356,7 @@ class _Sampled:
                         step.comparison,
                         flips=self.recipe.flips,
                         memory=parse_memory(self.method.memory),
-                        progress=self.count.per_image(len(noise) * step.cost),
+                        progress=self.count.per_image(step.cost),
                     )
                     values += masses
                     if len(self.sums):
