@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from patchtrace import ImageSet, Recipe
 from patchtrace.engines import NoisyQuery, get_engine, image_masses
-from patchtrace.methods.nda import drawn, levels_of
+from patchtrace.methods.levels import drawn, levels_of
 from patchtrace.sampling import Moments, Plan, chance_of_top, estimate
 
 HERE = Path(__file__).resolve().parent

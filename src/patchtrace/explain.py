@@ -22,7 +22,7 @@ from patchtrace.engines.reference import noisy_patches, patches
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.memory import DEFAULT_MEMORY, parse_memory
-from patchtrace.methods.nda import drawn, levels_of
+from patchtrace.methods.levels import drawn, levels_of
 from patchtrace.progress import Counter, Progress
 from patchtrace.recipe import Recipe
 

@@ -357,7 +357,7 @@ def test_auto_goes_on_from_a_result_as_if_it_had_never_ended():
 
 
 def test_what_would_fill_the_memory_is_not_kept(monkeypatch):
-    monkeypatch.setattr("patchtrace.methods.nda.MOST_MOMENTS", 100)
+    monkeypatch.setattr("patchtrace.methods.nda.parse_memory", lambda _: 1000)
     result = run(replace(TWO_SCALES, draws=2))
     assert result.moments is None
     assert np.isfinite(result.errors).all()

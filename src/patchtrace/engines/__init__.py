@@ -9,7 +9,7 @@ from patchtrace.engines import native
 from patchtrace.engines.blocked import BlockedEngine
 from patchtrace.engines.contract import BlockResult, Comparison, Engine, NoisyQuery, Patchwork
 from patchtrace.engines.convolution import ConvolutionEngine
-from patchtrace.engines.fold import MOST_IMAGES, Blocks, compared, image_masses
+from patchtrace.engines.fold import MOST_IMAGES, Blocks, Job, compared, image_masses, masses_here
 from patchtrace.engines.reference import ReferenceEngine
 from patchtrace.engines.torch import TorchEngine
 from patchtrace.errors import PatchtraceError
@@ -93,6 +93,7 @@ __all__ = [
     "Blocks",
     "Comparison",
     "Engine",
+    "Job",
     "NoisyQuery",
     "Patchwork",
     "SlowEngineWarning",
@@ -100,4 +101,5 @@ __all__ = [
     "get_engine",
     "has_gpu",
     "image_masses",
+    "masses_here",
 ]

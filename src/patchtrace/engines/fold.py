@@ -7,9 +7,10 @@ then the answers for each block wait in memory, or in a temporary file if the bu
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,27 @@ def image_masses(
         with _all_of(blocks, memory, progress and _times(len(some), progress)) as folded:
             masses.append(np.concatenate([summed_masses(part, block) for part, block in folded], axis=1))
     return np.concatenate(masses)
+
+
+class Job(NamedTuple):
+    """A query to be compared with the whole set; ``progress`` as in :func:`image_masses`."""
+
+    query: NoisyQuery
+    comparison: Comparison
+    flips: bool
+    progress: Callable[[int], None] | None = None
+
+
+def masses_here(
+    engine: Engine, train: ImageSet, memory: int
+) -> Callable[[Iterable[Job]], Iterator[NDArray[np.float64]]]:
+    """What does jobs in this process, one after the other."""
+
+    def masses(jobs: Iterable[Job]) -> Iterator[NDArray[np.float64]]:
+        for query, comparison, flips, progress in jobs:
+            yield image_masses(engine, query, train, comparison, flips=flips, memory=memory, progress=progress)
+
+    return masses
 
 
 def cut(

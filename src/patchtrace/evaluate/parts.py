@@ -27,7 +27,7 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet
 from patchtrace.memory import DEFAULT_MEMORY, parse_memory
-from patchtrace.methods.nda import TOGETHER, WORK_OF_A_PATCH, _Level, drawn, levels_of
+from patchtrace.methods.levels import TOGETHER, WORK_OF_A_PATCH, LevelWork, drawn, levels_of
 from patchtrace.progress import Counter
 from patchtrace.recipe import Recipe
 
@@ -63,7 +63,7 @@ class Ingredient:
 
     def noise(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """(draws, channels, height, width), the same as NDA draws."""
-        return drawn(_Level(self.t, (), 0, self.patchwork), self.seed, self.first, self.last, shape)
+        return drawn(LevelWork(self.t, (), 0, self.patchwork), self.seed, self.first, self.last, shape)
 
     @property
     def together(self) -> tuple[object, ...]:

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from patchtrace.attribution import Attribution, Part
-from patchtrace.engines import Comparison, Engine, NoisyQuery, get_engine, image_masses
+from patchtrace.attribution import Attribution
+from patchtrace.engines import get_engine, masses_here
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.memory import DEFAULT_MEMORY, parse_memory
 from patchtrace.methods.base import Method
+from patchtrace.methods.levels import levels_of
+from patchtrace.methods.sampled import Outcome, Rules, Sampled, Task
+from patchtrace.methods.unfinished import Unfinished
 from patchtrace.progress import Counter, Progress
 from patchtrace.recipe import Recipe
-from patchtrace.sampling import Estimate, Moments, Plan, chance_of_top, estimate
-
-#: Bytes that the running means and variances of all queries may take together in a result.
-MOST_MOMENTS = 1 << 30
-#: Draws of a level that are compared in one go.
-TOGETHER = 16
-#: What a query patch costs besides its pairs, in pairs: at 32 x 32 a draw at P 21 takes half the time of one at P 5.
-WORK_OF_A_PATCH = 300
-#: Up to so many patches within the picture what a patchwork keeps of an image stays in the cache. Pictures with more
-#: are sampled in pairs; they have so many patches that chance matters less.
-PATCHWORK_PATCHES = 256
 
 
 class NDA(Method):
@@ -110,6 +104,8 @@ class NDA(Method):
         noise: Mapping[int, ArrayLike] | None = None,
         parts: bool = False,
         start: Attribution | None = None,
+        unfinished: str | Path | None = None,
+        finished: Callable[[Attribution], None] | None = None,
     ) -> Attribution:
         """Score every training image for every query.
 
@@ -128,6 +124,11 @@ class NDA(Method):
             Keep what each level and scale adds to the scores.
         start : Attribution, optional
             An earlier result of the same queries, images and recipe (but for the draws): its draws count too.
+        unfinished : path, optional
+            A directory in which work is kept until somebody deletes it. A run that was killed goes on from there when
+            it is called again, and ends with the same numbers.
+        finished : callable, optional
+            Called with the result for each query as soon as it is there.
         """
         train, opened = self._opened(queries)
         recipe, given = _with_noise(self.recipe_, train.shape, noise)
@@ -139,37 +140,62 @@ class NDA(Method):
             raise PatchtraceError(
                 f"exponent is {recipe.exponent}: scores would be too large for float32, use a smaller one"
             )
-        count = Counter(progress, 0)
-        work = len(opened) * len(train) * sum(level.cost for level in levels)
-        engine = get_engine(self.engine, threads=self.threads, device=self.device, pairs=work)
         if start is not None:
             if parts or noise is not None:
                 raise PatchtraceError(
                     "a result is continued with noise from its seed and without parts: leave them out"
                 )
             _check_start(start, recipe, train, opened)
+        memory = parse_memory(self.memory)
         # what a later run could go on with is not kept where it would fill the memory
-        keep = 24 * len(opened) * len(levels) * len(train) <= MOST_MOMENTS
+        keep = 24 * len(opened) * len(levels) * len(train) <= memory // 4
+        work = len(opened) * len(train) * sum(level.cost for level in levels)
+        engine = get_engine(self.engine, threads=self.threads, device=self.device, pairs=work)
+        rules = Rules(self.top, self.confidence, self.most_draws, self.seconds)
+        count = Counter(progress, 0)
+        masses = masses_here(engine, train, memory)
+        task = Task(recipe, levels, train.shape, len(train), rules, given, parts, masses, count, remark)
+        settings = {
+            "recipe": recipe.to_dict(),
+            "engine": engine.name,
+            "noise": "from the seed" if noise is None else "given by the caller",
+        }
         done = []
         for q in range(len(opened)):
-            one = _Sampled(self, recipe, levels, train, opened.block(q, q + 1)[0], engine, given, count, parts, remark)
+            query = opened.subset([q])
+            place = Unfinished(Path(unfinished), _identity(task, settings, train, query, start)) if unfinished else None
+            one = Sampled(task, query.block(0, 1)[0], place)
             if start is not None:
                 one.go_on(start, q)
             if recipe.draws != "auto" and q == 0:  # all have as many, or, in a result that goes on, about as many
-                count.total = len(opened) * one.work_of(one.missing(recipe.draws))
+                count.total = len(opened) * one.work_to(recipe.draws)
             one.run()
             done.append(one.outcome(keep))
+            if finished:
+                finished(self._assembled(train, query, task, patches, settings, done[-1:]))
+        return self._assembled(train, opened, task, patches, settings, done)
+
+    def _assembled(
+        self,
+        train: ImageSet,
+        queries: ImageSet,
+        task: Task,
+        patches: float,
+        settings: dict[str, Any],
+        done: Sequence[Outcome],
+    ) -> Attribution:
         mean = np.stack([one.found.mean for one in done])
         several = all(one.known for one in done)
-        source = "from the seed" if noise is None else "given by the caller"
+        kept = several and all(one.moments.size for one in done)
+        names = tuple(step.name for level in task.levels for step in level.steps)
         return self._result(
             train,
-            opened,
-            mean**recipe.exponent,
+            queries,
+            mean**task.recipe.exponent,
             mean / patches,
-            settings={"recipe": recipe.to_dict(), "engine": engine.name, "noise": source},
-            parts=np.stack([one.parts for one in done], axis=1).astype(np.float32) if parts else None,
-            part_names=tuple(step.name for level in levels for step in level.steps) if parts else (),
+            settings=settings,
+            parts=np.stack([one.parts for one in done], axis=1).astype(np.float32) if task.parts else None,
+            part_names=names if task.parts else (),
             errors=np.stack([one.found.error / patches for one in done]).astype(np.float32) if several else None,
             chances=np.stack([one.chances for one in done]).astype(np.float32) if several else None,
             sampling={
@@ -177,7 +203,7 @@ class NDA(Method):
                 "confidence": self.confidence,
                 **{name: [getattr(one, name) for one in done] for name in ("draws", "samples", "ended")},
             },
-            moments=np.stack([one.moments for one in done], axis=1) if several and keep else None,
+            moments=np.stack([one.moments for one in done], axis=1) if kept else None,
         )
 
     def settings(self) -> dict[str, Any]:
@@ -205,25 +231,6 @@ class NDA(Method):
             raise PatchtraceError(f"seconds is {self.seconds}: use a time above 0, or None")
 
 
-class _Step(NamedTuple):
-    """One scale at one level, with its weight in the level and the work of a draw for one training image."""
-
-    name: Part
-    comparison: Comparison
-    weight: float
-    patches: int
-    cost: int
-
-
-class _Level(NamedTuple):
-    """One level: its scales, which share their noise, the work of a draw, and whether it is a patchwork."""
-
-    t: int
-    steps: tuple[_Step, ...]
-    cost: int
-    patchwork: bool
-
-
 def _check_start(start: Attribution, recipe: Recipe, train: ImageSet, queries: ImageSet) -> None:
     """Draws add up only if everything but their number is the same."""
     if start.moments is None or start.settings["noise"] != "from the seed":
@@ -238,160 +245,13 @@ def _check_start(start: Attribution, recipe: Recipe, train: ImageSet, queries: I
             raise PatchtraceError(f"a result of other images cannot be continued: the {name} changed since it was made")
 
 
-def levels_of(recipe: Recipe, size: tuple[int, int]) -> list[_Level]:
-    """The levels of a recipe for pictures of this size. A single draw is made as the paper does, never a patchwork."""
-    levels = []
-    for level in recipe.levels:
-        steps = []
-        for scale, weight in level.weighted_scales():
-            comparison = Comparison.of(scale, recipe)
-            name = Part(level.t, scale.patch, scale.pool)
-            patches = comparison.patches(*size)
-            cost = comparison.pairs(*size) + WORK_OF_A_PATCH * patches
-            steps.append(_Step(name, comparison, weight, patches, cost))
-        inside = [math.prod(len(step.comparison.inside(side)) for side in size) for step in steps]
-        patchwork = recipe.draws != 1 and all(count <= PATCHWORK_PATCHES for count in inside)
-        levels.append(_Level(level.t, tuple(steps), sum(step.cost for step in steps), patchwork))
-    return levels
-
-
-def drawn(level: _Level, seed: int, first: int, last: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Noises first to last of a level: one for each draw, or, without a patchwork, pairs of one and its negative."""
-    size = 1 if level.patchwork else 2
-    noises = [
-        np.random.default_rng((seed, level.t, draw // size)).standard_normal(shape) * (-1) ** (draw % size)
-        for draw in range(first, last)
-    ]
-    return np.stack(noises).astype(np.float32)
-
-
-class _Outcome(NamedTuple):
-    """What is known of one query in the end."""
-
-    found: Estimate
-    chances: NDArray[np.float64]
-    parts: NDArray[np.float64]
-    draws: list[int]
-    samples: list[int]
-    ended: str
-    known: bool  # whether anything is known of the errors
-    moments: NDArray[np.float64]  # (3, levels, train), or nothing
-
-
-class _Sampled:
-    """One query: draws so far, and more of them."""
-
-    def __init__(
-        self,
-        method: NDA,
-        recipe: Recipe,
-        levels: list[_Level],
-        train: ImageSet,
-        clean: NDArray[np.float32],
-        engine: Engine,
-        noise: Mapping[int, NDArray[np.float32]] | None,
-        count: Counter,
-        parts: bool,
-        remark: Callable[[str], None] | None,
-    ) -> None:
-        self.method, self.recipe, self.levels, self.train, self.clean = method, recipe, levels, train, clean
-        self.engine, self.noise, self.count, self.remark = engine, noise, count, remark
-        self.moments = [Moments.of(len(train)) for _ in levels]
-        self.ended = "fixed"
-        steps = sum(len(level.steps) for level in levels)
-        self.sums = np.zeros((steps if parts else 0, len(train)))  # over draws, of what each level and scale adds
-
-    def go_on(self, start: Attribution, query: int) -> None:
-        """Take over the draws of an earlier result."""
-        assert start.moments is not None
-        for level, moments in enumerate(self.moments):
-            moments.mean, moments.squares, moments.inner = start.moments[:, query, level]
-            moments.samples = start.sampling["samples"][query][level]
-            moments.draws = start.sampling["draws"][query][level]
-
-    def missing(self, draws: int) -> list[int]:
-        """Draws to add at each level so that there are so many."""
-        return [max(0, draws - moments.draws) for moments in self.moments]
-
-    def work_of(self, draws: list[int]) -> int:
-        return len(self.train) * sum(n * level.cost for n, level in zip(draws, self.levels, strict=True))
-
-    def run(self) -> None:
-        draws = self.recipe.draws
-        if draws != "auto":
-            self._add(self.missing(draws))
-            return
-        begin = time.monotonic()
-        plan = Plan([level.cost for level in self.levels], self.method.most_draws)
-        added = self.missing(2)
-        self.ended = ""
-        while not self.ended:
-            self.count.total += self.work_of(added)
-            self._add(added)
-            best = np.sort(self.chances())[::-1][: self.method.top]
-            if self.remark:
-                settled = int((best >= self.method.confidence).sum())
-                self.remark(f"{settled} of {len(best)} settled")
-            added = [2 * pairs for pairs in plan.next(self.moments, self.method.top)]
-            if best.mean() >= self.method.confidence:
-                self.ended = "settled"
-            elif not any(added):
-                self.ended = "draws"
-            elif self.method.seconds is not None and time.monotonic() - begin > self.method.seconds:
-                self.ended = "time"
-
-    def _add(self, draws: list[int]) -> None:
-        number = 0
-        for level, moments, wanted in zip(self.levels, self.moments, draws, strict=True):
-            last = moments.draws + wanted
-            while moments.draws < last:
-                noise = self._noise(level, moments.draws, min(last, moments.draws + TOGETHER))
-                patchwork = level.patchwork and self.noise is None
-                values = np.zeros((len(noise), len(self.train)))
-                for place, step in enumerate(level.steps, start=number):
-                    masses = step.weight * image_masses(
-                        self.engine,
-                        NoisyQuery.of(self.clean, noise, *self.recipe.noise_at(level.t), patchwork=patchwork),
-                        self.train,
-                        step.comparison,
-                        flips=self.recipe.flips,
-                        memory=parse_memory(self.method.memory),
-                        progress=self.count.per_image(step.cost),
-                    )
-                    values += masses
-                    if len(self.sums):
-                        self.sums[place] += masses.sum(axis=0) / len(self.levels)
-                size = 1 if patchwork or self.noise is not None else 2  # noises that the caller gives are no pairs
-                for first in range(0, len(values), size):
-                    moments.add(values[first : first + size])
-            number += len(level.steps)
-
-    def _noise(self, level: _Level, first: int, last: int) -> NDArray[np.float32]:
-        """Draws first to last of a level."""
-        if self.noise is not None:
-            return self.noise[level.t][first:last]
-        return drawn(level, self.recipe.seed, first, last, self.train.shape)
-
-    def outcome(self, keep: bool) -> _Outcome:
-        kept = [[getattr(m, name) for m in self.moments] for name in ("mean", "squares", "inner")] if keep else []
-        return _Outcome(
-            estimate(self.moments),
-            self.chances(),
-            self.parts() if len(self.sums) else self.sums,
-            [m.draws for m in self.moments],
-            [m.samples for m in self.moments],
-            self.ended,
-            all(m.known for m in self.moments),
-            np.array(kept),
-        )
-
-    def chances(self) -> NDArray[np.float64]:
-        return chance_of_top(estimate(self.moments), self.method.top, self.recipe.seed)
-
-    def parts(self) -> NDArray[np.float64]:
-        """What each level and scale adds to the scores: (parts, train)."""
-        draws = np.repeat([m.draws for m in self.moments], [len(level.steps) for level in self.levels])
-        return np.asarray(self.sums / draws[:, None])
+def _identity(task: Task, settings: dict[str, Any], train: ImageSet, query: ImageSet, start: Attribution | None) -> str:
+    """Of everything that the numbers of a query depend on."""
+    given = [] if task.noise is None else [hashlib.sha256(eps.tobytes()).hexdigest() for eps in task.noise.values()]
+    begun = None if start is None else [start.sampling, start.facts["queries"]["fingerprint"]]
+    images = [train.fingerprint(), query.fingerprint()]
+    plain = json.dumps([settings, asdict(task.rules), task.parts, images, given, begun], sort_keys=True, default=str)
+    return hashlib.sha256(plain.encode()).hexdigest()
 
 
 def _with_noise(

@@ -1,0 +1,180 @@
+"""A run that was stopped goes on, and ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from patchtrace import NDA, Level, Recipe, Scale
+from patchtrace.methods import nda, unfinished
+
+RNG = np.random.default_rng(3)
+TRAIN = RNG.integers(0, 256, (30, 8, 8, 3), dtype=np.uint8)
+QUERIES = TRAIN[[4, 9]]
+RECIPE = Recipe((Level(100, (Scale(3), Scale(5))), Level(300, (Scale(5),))), draws="auto")
+
+
+@pytest.fixture(autouse=True)
+def _save_always(monkeypatch):
+    monkeypatch.setattr(unfinished, "SECONDS_BETWEEN_SAVES", 0.0)
+
+
+def run(directory=None, recipe=RECIPE, **options):
+    method = NDA(recipe, most_draws=20, confidence=0.99).fit(TRAIN)
+    return method.attribute(QUERIES, unfinished=directory, **options)
+
+
+class Stop(Exception):
+    pass
+
+
+def stopping_after(jobs, monkeypatch):
+    """Make the comparisons fail after so many; returns how many were begun."""
+    begun = []
+    real = nda.masses_here
+
+    def limited(*arguments):
+        masses = real(*arguments)
+
+        def some(wanted):
+            for job in wanted:
+                begun.append(job)
+                if len(begun) > jobs:
+                    raise Stop
+                yield next(masses([job]))
+
+        return some
+
+    monkeypatch.setattr(nda, "masses_here", limited)
+    return begun
+
+
+@pytest.mark.parametrize("draws", ["auto", 5, 18])
+@pytest.mark.parametrize("parts", [False, True])
+def test_stopped_anywhere_it_ends_with_the_same_numbers(tmp_path, monkeypatch, draws, parts):
+    recipe = replace(RECIPE, draws=draws)
+    whole = run(recipe=recipe, parts=parts)
+    with monkeypatch.context() as patch:
+        begun = stopping_after(10**6, patch)
+        run(recipe=recipe, parts=parts)
+    total = len(begun)
+    stops = 0
+    for jobs in range(1, total, max(1, total // 6)):
+        with monkeypatch.context() as patch:
+            stopping_after(jobs, patch)
+            directory = tmp_path / str(jobs)
+            with pytest.raises(Stop):
+                run(directory, recipe, parts=parts)
+        stops += 1
+        with monkeypatch.context() as patch:
+            begun = stopping_after(10**6, patch)
+            result = run(directory, recipe, parts=parts)
+        assert len(begun) <= total - jobs + 2  # at most one chunk of draws is done again: one job for each scale
+        for name in ("scores", "shares", "errors", "chances", "moments", "parts"):
+            np.testing.assert_array_equal(getattr(result, name), getattr(whole, name), err_msg=name)
+        assert result.sampling == whole.sampling
+    assert stops >= 2
+
+
+def test_what_is_finished_is_not_done_again(tmp_path, monkeypatch):
+    first = run(tmp_path)
+    begun = stopping_after(0, monkeypatch)
+    again = run(tmp_path)
+    assert not begun
+    np.testing.assert_array_equal(again.scores, first.scores)
+
+
+def test_work_for_anything_else_is_not_taken(tmp_path):
+    run(tmp_path)
+    kept = len(list(tmp_path.iterdir()))
+    assert kept == len(QUERIES)
+    others = [
+        replace(RECIPE, seed=1),
+        replace(RECIPE, flips=True),
+        replace(RECIPE, draws=2),
+        replace(RECIPE, k=1),
+    ]
+    for number, recipe in enumerate(others, start=2):
+        result = run(tmp_path, recipe)
+        assert len(list(tmp_path.iterdir())) == number * kept
+        np.testing.assert_array_equal(result.scores, run(recipe=recipe).scores)
+    NDA(RECIPE, most_draws=20, confidence=0.99).fit(TRAIN[::-1]).attribute(QUERIES, unfinished=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 6 * kept
+
+
+def test_damaged_work_is_done_again_and_said(tmp_path):
+    whole = run(tmp_path)
+    for path in tmp_path.iterdir():
+        raw = bytearray(path.read_bytes())
+        raw[len(raw) // 2] ^= 1
+        path.write_bytes(raw)
+    with pytest.warns(UserWarning, match="damaged and done again"):
+        again = run(tmp_path)
+    np.testing.assert_array_equal(again.scores, whole.scores)
+
+
+def test_each_query_is_told_when_it_is_done():
+    told = []
+    whole = run(finished=told.append)
+    assert [one.query_ids for one in told] == [(name,) for name in whole.query_ids]
+    for row, one in enumerate(told):
+        np.testing.assert_array_equal(one.scores[0], whole.scores[row])
+        assert one.settled(0) == whole.settled(row)
+
+
+def test_progress_leaves_out_what_was_done_before(tmp_path, monkeypatch):
+    recipe = replace(RECIPE, draws=18)
+    with monkeypatch.context() as patch:
+        stopping_after(7, patch)
+        with pytest.raises(Stop):
+            run(tmp_path, recipe)
+    seen = []
+    run(tmp_path, recipe, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1][0] == seen[-1][1]
+
+
+SCRIPT = """
+import sys
+import numpy as np
+from patchtrace import NDA, Level, Recipe, Scale
+from patchtrace.methods import unfinished
+unfinished.SECONDS_BETWEEN_SAVES = 0.0
+train = np.random.default_rng(3).integers(0, 256, (300, 12, 12, 3), dtype=np.uint8)
+recipe = Recipe((Level(100, (Scale(3),)), Level(300, (Scale(5),))), draws=64)
+print("ready", flush=True)
+result = NDA(recipe, threads=1).fit(train).attribute(train[:3], unfinished=sys.argv[1])
+np.save(sys.argv[2], result.scores)
+"""
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_numbers(tmp_path):
+    def start(work, result):
+        child = subprocess.Popen([sys.executable, "-c", SCRIPT, work, result], stdout=subprocess.PIPE)
+        with child.stdout:
+            child.stdout.readline()
+        return child
+
+    begin = time.monotonic()
+    assert start(tmp_path / "calm", tmp_path / "calm.npy").wait() == 0
+    needed = time.monotonic() - begin
+    random.seed(5)
+    killed = 0
+    for _ in range(4):
+        child = start(tmp_path / "work", tmp_path / "killed.npy")
+        try:
+            child.wait(random.uniform(0, needed / 3))
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+            killed += 1
+    assert killed >= 1
+    assert start(tmp_path / "work", tmp_path / "killed.npy").wait() == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "killed.npy"), np.load(tmp_path / "calm.npy"))
+    assert not list((tmp_path / "work").glob(".*"))
