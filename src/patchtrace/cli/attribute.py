@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import shlex
+import shutil
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ from patchtrace.methods import DEFAULT_SIZE, NDA, MachineInfluence, Method, Pixe
 from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
 from patchtrace.viewer.make import look_closer, make_report
 
+#: Where a run keeps what it has done, inside its output directory, until it is over.
+UNFINISHED = "unfinished"
 #: For each method the options that have a meaning for it and not for all.
 ENGINE = ("engine", "threads", "device", "memory")
 METHODS = {
@@ -82,7 +86,10 @@ def attribute(context: click.Context, /, **options: Any) -> int:
       patchtrace attribute query.png --train photos/ --preset celeba --draws 8 -o run/
       patchtrace attribute query.png --train photos/ --seconds 60 -o run/  &&  patchtrace refine run/
       patchtrace attribute generated.npz --train cifar-10-batches-py/ --json
+      patchtrace attribute generated/ --train photos.store -o run/
       patchtrace attribute q.png --train shard.parquet --train-key image --format parquet -o run/
+
+    With -o a run that was stopped or killed goes on where it was when the same command is given again.
 
     The share of an image is the part of the query's patches that it accounts for. It says how much the query
     resembles that image compared with the rest of the collection, not that it was copied.
@@ -101,14 +108,28 @@ def attribute(context: click.Context, /, **options: Any) -> int:
     method = _method(options, recipe, train).fit(train)
     if options["verbose"] and not quiet:
         _explain(method, train, queries)
+    # a table appears as soon as its query is done, JSON is one piece
+    show = None if options["json"] else partial(print_table, top=options["top"])
+    unfinished = output / UNFINISHED if output else None
     with progress_bar("comparing", quiet) as progress:
-        result = (
-            method.attribute(queries, progress=progress, remark=progress.remark, parts=options["parts"])
-            if isinstance(method, NDA)
-            else method.attribute(queries, progress=progress)
-        )
+        if isinstance(method, NDA):
+            result = method.attribute(
+                queries,
+                progress=progress,
+                remark=progress.remark,
+                parts=options["parts"],
+                unfinished=unfinished,
+                finished=show and progress.aside(show),
+            )
+        else:
+            result = method.attribute(queries, progress=progress)
+            if show:
+                show(result)
     result = replace(result, facts={**result.facts, "opened": opened_from(options)})
-    listed = write_run(result, queries, train, output, options["format"] or "csv") if output else None
+    listed = None
+    if output:
+        listed = write_run(result, queries, train, output, options["format"] or "csv")
+        shutil.rmtree(output / UNFINISHED, ignore_errors=True)
     for query, path in enumerate(_reports(options["report"], len(queries))):
         with progress_bar("looking closer", quiet) as progress:
             engine = {name: options[name] for name in ENGINE}
@@ -119,8 +140,6 @@ def attribute(context: click.Context, /, **options: Any) -> int:
             click.echo(f"written to {path}", err=True)
     if options["json"]:
         click.echo(json.dumps(result.to_json(options["top"]), indent=1))
-    else:
-        print_table(result, options["top"])
     if output and not quiet:
         click.echo(f"written to {output}", err=True)
     if result.skipped:

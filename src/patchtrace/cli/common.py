@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import click
 from tqdm import tqdm
@@ -16,6 +17,8 @@ from patchtrace.files import replacing
 from patchtrace.images import ImageSet, Skipped
 from patchtrace.recipe import Recipe
 from patchtrace.sheet import contact_sheet, percent
+
+T = TypeVar("T")
 
 #: Done, but some images could not be read.
 UNREADABLE = 3
@@ -37,6 +40,17 @@ class Bar:
 
     def remark(self, text: str) -> None:
         self._bar.set_postfix_str(text)
+
+    def aside(self, show: Callable[[T], None]) -> Callable[[T], None]:
+        """To print something while the bar is on the screen: it steps aside."""
+
+        def shown(thing: T) -> None:
+            self._bar.clear()
+            show(thing)
+            sys.stdout.flush()
+            self._bar.refresh()
+
+        return shown
 
 
 @contextmanager

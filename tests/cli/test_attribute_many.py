@@ -1,0 +1,71 @@
+"""patchtrace attribute with many queries: results as they come, and a run that was stopped goes on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from patchtrace import Attribution
+from patchtrace.methods import nda, unfinished
+
+
+@pytest.fixture(autouse=True)
+def _save_always(monkeypatch):
+    monkeypatch.setattr(unfinished, "SECONDS_BETWEEN_SAVES", 0.0)
+
+
+def stopped_at(job, monkeypatch):
+    """Ctrl-C at this comparison."""
+    begun = []
+    real = nda.masses_here
+
+    def limited(*arguments):
+        masses = real(*arguments)
+
+        def some(wanted):
+            for number, each in enumerate(wanted):
+                begun.append(number)
+                if len(begun) > job:
+                    raise KeyboardInterrupt
+                yield next(masses([each]))
+
+        return some
+
+    monkeypatch.setattr(nda, "masses_here", limited)
+    return begun
+
+
+def test_a_stopped_run_goes_on_and_ends_the_same(photos, tmp_path, call, monkeypatch):
+    words = ["attribute", photos, "--train", photos, "--size", "8", "--draws", "2"]
+    with monkeypatch.context() as patch:
+        total = stopped_at(10**6, patch)
+        code, calm, _ = call(*words, "-o", tmp_path / "calm")
+    assert code == 0
+    assert not (tmp_path / "calm" / "unfinished").exists()
+    with monkeypatch.context() as patch:
+        stopped_at(len(total) // 2, patch)
+        code, out, err = call(*words, "-o", tmp_path / "run")
+    assert code == 130
+    assert "interrupted" in err
+    assert calm.startswith(out)  # what is finished was shown
+    assert out.count("effective sources") >= 1
+    kept = len(list((tmp_path / "run" / "unfinished").iterdir()))
+    assert kept >= out.count("effective sources")
+    with monkeypatch.context() as patch:
+        begun = stopped_at(10**6, patch)
+        code, out, _ = call(*words, "-o", tmp_path / "run")
+    assert code == 0
+    assert out == calm
+    assert 0 < len(begun) <= len(total) // 2 + 3
+    assert not (tmp_path / "run" / "unfinished").exists()
+    one, other = (Attribution.load(tmp_path / name) for name in ("calm", "run"))
+    np.testing.assert_array_equal(one.scores, other.scores)
+    assert one.sampling == other.sampling
+
+
+def test_tables_come_query_by_query(photos, call, monkeypatch):
+    with monkeypatch.context() as patch:
+        stopped_at(30, patch)
+        code, out, _ = call("attribute", photos, "--train", photos, "--size", "8", "--draws", "2")
+    assert code == 130
+    assert 1 <= out.count("effective sources") < 6
