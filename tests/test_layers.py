@@ -20,6 +20,7 @@ LAYERS = [
     ["recipe", "images", "sampling", "provenance"],
     ["attribution"],
     ["engines"],
+    ["cluster"],
     ["score_machine", "diffusion"],
     ["methods"],
     ["explain"],
@@ -70,6 +71,8 @@ def test_importing_patchtrace_loads_no_optional_part():
         "huggingface_hub",
         "matplotlib",
         "fsspec",
+        "dask",
+        "distributed",
     )
     code = f"import patchtrace.cli, sys; print([m for m in {optional} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -69,3 +69,20 @@ def test_tables_come_query_by_query(photos, call, monkeypatch):
         code, out, _ = call("attribute", photos, "--train", photos, "--size", "8", "--draws", "2")
     assert code == 130
     assert 1 <= out.count("effective sources") < 6
+
+
+def test_a_cluster_gives_the_same_table(photos, query, call):
+    words = ["attribute", query, "--train", photos, "--size", "8", "--draws", "2"]
+    code, here, _ = call(*words)
+    assert code == 0
+    code, there, err = call(*words, "--cluster", "local:2")
+    assert (code, there) == (0, here), err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("address", ["local:none", "tcp://127.0.0.1:9"])
+def test_a_cluster_that_cannot_be_had_is_an_error_with_a_hint(photos, query, call, monkeypatch, address):
+    monkeypatch.setattr("patchtrace.cluster.TIMEOUT", 0.5)
+    code, _, err = call("attribute", query, "--train", photos, "--size", "8", "--cluster", address)
+    assert code == 1
+    assert "local:" in err

@@ -37,7 +37,19 @@ UNFINISHED = "unfinished"
 #: For each method the options that have a meaning for it and not for all.
 ENGINE = ("engine", "threads", "device", "memory")
 METHODS = {
-    "nda": ("preset", "recipe", "draws", "confidence", "most_draws", "seconds", "flips", "seed", "parts", *ENGINE),
+    "nda": (
+        "preset",
+        "recipe",
+        "draws",
+        "confidence",
+        "most_draws",
+        "seconds",
+        "flips",
+        "seed",
+        "parts",
+        "cluster",
+        *ENGINE,
+    ),
     "machine-influence": ("draws", "seed", *ENGINE),
     "pixel": (),
     "random": ("seed",),
@@ -69,6 +81,9 @@ METHODS = {
 @click.option("--seed", type=click.IntRange(0), help="Of the noise, or of random scores.")
 @click.option("--parts", is_flag=True, help="Also keep what each level and scale adds.")
 @engine_options
+@click.option(
+    "--cluster", metavar="ADDRESS|local:N", help="Compare on a dask scheduler's workers, or on N processes here."
+)
 @click.option("--query-key", help="Which array or column holds the queries; see --train-key.")
 @click.option("--json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
@@ -86,7 +101,7 @@ def attribute(context: click.Context, /, **options: Any) -> int:
       patchtrace attribute query.png --train photos/ --preset celeba --draws 8 -o run/
       patchtrace attribute query.png --train photos/ --seconds 60 -o run/  &&  patchtrace refine run/
       patchtrace attribute generated.npz --train cifar-10-batches-py/ --json
-      patchtrace attribute generated/ --train photos.store -o run/
+      patchtrace attribute generated/ --train photos.store -o run/ --cluster tcp://host:8786
       patchtrace attribute q.png --train shard.parquet --train-key image --format parquet -o run/
 
     With -o a run that was stopped or killed goes on where it was when the same command is given again.
@@ -207,7 +222,7 @@ def _method(options: dict[str, Any], recipe: Recipe | None, train: ImageSet) -> 
     return NDA(
         replace(recipe, **changes),
         top=options["top"],
-        **{name: options[name] for name in ("confidence", "most_draws", "seconds", *ENGINE)},
+        **{name: options[name] for name in ("confidence", "most_draws", "seconds", "cluster", *ENGINE)},
     )
 
 

@@ -19,6 +19,7 @@ EXTRAS = {
     "parquet": (["pyarrow"], "tables as Parquet, images from them"),
     "datasets": (["datasets"], "images from Hugging Face datasets"),
     "remote": (["fsspec"], "patchtrace index s3://..."),
+    "cluster": (["distributed", "cryptography"], "patchtrace attribute --cluster"),
     "web": (["starlette", "uvicorn"], "patchtrace serve"),
     "models": (["torch", "diffusers", "matplotlib"], "patchtrace train, sample, lds, counterfactual"),
     "figures": (["matplotlib"], "figures of patchtrace compare, ablate, tune"),

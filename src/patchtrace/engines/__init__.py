@@ -9,7 +9,17 @@ from patchtrace.engines import native
 from patchtrace.engines.blocked import BlockedEngine
 from patchtrace.engines.contract import BlockResult, Comparison, Engine, NoisyQuery, Patchwork
 from patchtrace.engines.convolution import ConvolutionEngine
-from patchtrace.engines.fold import MOST_IMAGES, Blocks, Job, compared, image_masses, masses_here
+from patchtrace.engines.fold import (
+    MOST_IMAGES,
+    Blocks,
+    Job,
+    answers,
+    compared,
+    cut,
+    image_masses,
+    masses_here,
+    summed_masses,
+)
 from patchtrace.engines.reference import ReferenceEngine
 from patchtrace.engines.torch import TorchEngine
 from patchtrace.errors import PatchtraceError
@@ -97,9 +107,12 @@ __all__ = [
     "NoisyQuery",
     "Patchwork",
     "SlowEngineWarning",
+    "answers",
     "compared",
+    "cut",
     "get_engine",
     "has_gpu",
     "image_masses",
     "masses_here",
+    "summed_masses",
 ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,13 +15,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from patchtrace.attribution import Attribution
-from patchtrace.engines import get_engine, masses_here
+from patchtrace.cluster import connected, masses_on
+from patchtrace.engines import Engine, get_engine, masses_here
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.memory import DEFAULT_MEMORY, parse_memory
 from patchtrace.methods.base import Method
 from patchtrace.methods.levels import levels_of
-from patchtrace.methods.sampled import Outcome, Rules, Sampled, Task
+from patchtrace.methods.sampled import Masses, Outcome, Rules, Sampled, Task
 from patchtrace.methods.unfinished import Unfinished
 from patchtrace.progress import Counter, Progress
 from patchtrace.recipe import Recipe
@@ -52,7 +54,10 @@ class NDA(Method):
     threads : int, optional
         How many to use; without it, as many as the process may.
     memory : str or int
-        Working memory to stay within, such as ``"2GB"`` or a number of bytes. The result does not depend on it.
+        Working memory to stay within, such as ``"2GB"`` or a number of bytes. On a cluster, that of each process.
+    cluster : str, optional
+        The address of a dask scheduler, such as ``"tcp://host:8786"``, or ``"local:4"`` for so many processes here. The
+        result is the same, to the last bit.
 
     Attributes
     ----------
@@ -84,6 +89,7 @@ class NDA(Method):
         device: str | None = None,
         threads: int | None = None,
         memory: str | int = DEFAULT_MEMORY,
+        cluster: str | None = None,
     ) -> None:
         self.recipe = recipe
         self.top = top
@@ -94,6 +100,7 @@ class NDA(Method):
         self.device = device
         self.threads = threads
         self.memory = memory
+        self.cluster = cluster
 
     def attribute(
         self,
@@ -153,27 +160,39 @@ class NDA(Method):
         engine = get_engine(self.engine, threads=self.threads, device=self.device, pairs=work)
         rules = Rules(self.top, self.confidence, self.most_draws, self.seconds)
         count = Counter(progress, 0)
-        masses = masses_here(engine, train, memory)
-        task = Task(recipe, levels, train.shape, len(train), rules, given, parts, masses, count, remark)
+        task = Task(recipe, levels, train.shape, len(train), rules, given, parts, count, remark)
         settings = {
             "recipe": recipe.to_dict(),
             "engine": engine.name,
             "noise": "from the seed" if noise is None else "given by the caller",
         }
         done = []
-        for q in range(len(opened)):
-            query = opened.subset([q])
-            place = Unfinished(Path(unfinished), _identity(task, settings, train, query, start)) if unfinished else None
-            one = Sampled(task, query.block(0, 1)[0], place)
-            if start is not None:
-                one.go_on(start, q)
-            if recipe.draws != "auto" and q == 0:  # all have as many, or, in a result that goes on, about as many
-                count.total = len(opened) * one.work_to(recipe.draws)
-            one.run()
-            done.append(one.outcome(keep))
-            if finished:
-                finished(self._assembled(train, query, task, patches, settings, done[-1:]))
+        with self._workplace(engine, train, remark) as masses:
+            for q in range(len(opened)):
+                query = opened.subset([q])
+                place = None
+                if unfinished:
+                    place = Unfinished(Path(unfinished), _identity(task, settings, train, query, start))
+                one = Sampled(task, query.block(0, 1)[0], masses, place)
+                if start is not None:
+                    one.go_on(start, q)
+                if recipe.draws != "auto" and q == 0:  # all have as many, or, in a result that goes on, about as many
+                    count.total = len(opened) * one.work_to(recipe.draws)
+                one.run()
+                done.append(one.outcome(keep))
+                if finished:
+                    finished(self._assembled(train, query, task, patches, settings, done[-1:]))
         return self._assembled(train, opened, task, patches, settings, done)
+
+    @contextmanager
+    def _workplace(self, engine: Engine, train: ImageSet, remark: Callable[[str], None] | None) -> Iterator[Masses]:
+        """Where the comparisons are done: in this process, or on a cluster."""
+        memory = parse_memory(self.memory)
+        if self.cluster is None:
+            yield masses_here(engine, train, memory)
+            return
+        with connected(self.cluster, memory=memory) as client:
+            yield masses_on(client, engine, train, memory, threads=self.threads, device=self.device, remark=remark)
 
     def _assembled(
         self,

@@ -56,7 +56,6 @@ class Task:
     rules: Rules
     noise: Mapping[int, NDArray[np.float32]] | None
     parts: bool
-    masses: Masses
     count: Counter
     remark: Callable[[str], None] | None
 
@@ -67,8 +66,10 @@ class Sampled:
     With a place for unfinished work it begins with what lies there, and keeps its own there from time to time.
     """
 
-    def __init__(self, task: Task, clean: NDArray[np.float32], unfinished: Unfinished | None = None) -> None:
-        self.task, self.clean, self.unfinished = task, clean, unfinished
+    def __init__(
+        self, task: Task, clean: NDArray[np.float32], masses: Masses, unfinished: Unfinished | None = None
+    ) -> None:
+        self.task, self.clean, self.masses, self.unfinished = task, clean, masses, unfinished
         self.moments = [Moments.of(task.images) for _ in task.levels]
         steps = sum(len(level.steps) for level in task.levels)
         self.sums = np.zeros((steps if task.parts else 0, task.images))  # over draws, what each level and scale adds
@@ -148,7 +149,7 @@ class Sampled:
             for number, (moments, target) in enumerate(zip(self.moments, self.targets, strict=True))
             for first in range(moments.draws, target, TOGETHER)
         ]
-        masses = self.task.masses(job for chunk in chunks for job in self._jobs(*chunk))
+        masses = self.masses(job for chunk in chunks for job in self._jobs(*chunk))
         first_step = np.cumsum([0, *(len(level.steps) for level in self.task.levels)])
         for number, first, last in chunks:
             values = np.zeros((last - first, self.task.images))

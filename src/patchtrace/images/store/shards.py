@@ -73,7 +73,7 @@ class Shard:
         self._checked = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_handle": None}  # another process opens its own
+        return {**self.__dict__, "_handle": None, "_checked": False}  # another process sees for itself
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
@@ -204,6 +204,16 @@ class StorePixels:
     def select(self, places: NDArray[np.integer[Any]]) -> StorePixels:
         """The images at these places, still on disk."""
         return StorePixels(self._shards, self.shape[1:], self._shard_of[places], self._row_of[places])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: without the shards in which none of these images is, and with the rest unopened."""
+        used, shard_of = np.unique(self._shard_of, return_inverse=True)
+        shards = [self._shards[number] for number in used]
+        return {**self.__dict__, "_shards": shards, "_shard_of": shard_of.astype(np.int32)}
+
+    def reuse(self, known: dict[Path, Shard]) -> None:
+        """Take those of these shards that are known already, so that their content is checked once; note the others."""
+        self._shards = [known.setdefault(shard.path, shard) for shard in self._shards]
 
     def know(self, ids: tuple[str, ...], fingerprint: str) -> None:
         """What the manifest says of all these images under these ids."""

@@ -1,0 +1,214 @@
+"""Comparisons on a real dask cluster: the same numbers to the last bit, whatever happens to the workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from dataclasses import replace
+
+import distributed
+import numpy as np
+import pytest
+from PIL import Image
+
+from patchtrace import NDA, Level, Recipe, Scale, Store, cluster
+from patchtrace.engines import Comparison, Job, NoisyQuery, fold, get_engine, image_masses
+from patchtrace.errors import PatchtraceError
+from patchtrace.images import Decoding, ImageSet
+
+RNG = np.random.default_rng(3)
+TRAIN = RNG.integers(0, 256, (120, 10, 9, 3), dtype=np.uint8)
+QUERIES = TRAIN[[4, 9]]
+RECIPE = Recipe((Level(100, (Scale(3), Scale(5))), Level(300, (Scale(5),))), draws=6, flips=True)
+MEMORY = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def two():
+    """A scheduler with two workers, each a process, as somebody would have started them."""
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as workers,
+        distributed.Client(workers) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def _small_pieces(monkeypatch):
+    """Blocks of 8 images, a task for each."""
+    monkeypatch.setattr(fold, "MOST_IMAGES", 8)
+    monkeypatch.setattr(cluster, "PAIRS_OF_A_TASK", 1)
+
+
+def pieces(images=None, count=3):
+    train = ImageSet.open(TRAIN) if images is None else images
+    noise = np.random.default_rng(1).standard_normal((2, *train.shape)).astype(np.float32)
+    comparison = Comparison(3, 1, "orthonormal", "match", 5)
+    jobs = [
+        Job(NoisyQuery.of(train.block(q, q + 1)[0], noise, 0.8, 0.6), comparison, flips=bool(q % 2))
+        for q in range(count)
+    ]
+    here = [
+        image_masses(get_engine("native"), job.query, train, job.comparison, flips=job.flips, memory=MEMORY)
+        for job in jobs
+    ]
+    return train, jobs, here
+
+
+def on(client, train, memory=MEMORY, **options):
+    return cluster.masses_on(client, get_engine("native"), train, memory, **options)
+
+
+def test_a_scheduler_gives_the_same_bits_as_one_process(two):
+    here = NDA(RECIPE).fit(TRAIN).attribute(QUERIES)
+    there = NDA(RECIPE, cluster=two.scheduler.address).fit(TRAIN).attribute(QUERIES)
+    for name in ("scores", "shares", "errors", "chances", "moments"):
+        np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
+    assert there.settings == here.settings
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_workers_that_are_started_here_give_the_same_bits(workers):
+    recipe = replace(RECIPE, draws="auto")
+    here = NDA(recipe, most_draws=8).fit(TRAIN).attribute(QUERIES[:1])
+    there = NDA(recipe, most_draws=8, cluster=f"local:{workers}").fit(TRAIN).attribute(QUERIES[:1])
+    np.testing.assert_array_equal(there.moments, here.moments)
+    assert there.sampling == here.sampling
+
+
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize("pairs_of_a_task", [1, 10**6, 10**12])
+def test_no_bit_depends_on_the_tasks(two, monkeypatch, pairs_of_a_task):
+    monkeypatch.setattr(cluster, "PAIRS_OF_A_TASK", pairs_of_a_task)
+    train, jobs, here = pieces()
+    for one, other in zip(on(two, train)(jobs), here, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_versions_that_do_not_fit_together_are_compared_one_after_the_other(two):
+    train, jobs, here = pieces()
+    memory = 200_000
+    size, together = fold.cut(get_engine("native"), jobs[0].query, train, jobs[0].comparison, flips=True, memory=memory)
+    assert (size, together) == (8, 1)
+    for one, other in zip(on(two, train, memory)(jobs), here, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_a_store_is_read_by_the_workers(two, tmp_path):
+    for number, picture in enumerate(TRAIN):
+        Image.fromarray(picture).save(tmp_path / f"{number:03d}.png")
+    store = tmp_path / "store"
+    Store(store).update([tmp_path], decoding=Decoding(), jobs=1)
+    train, jobs, here = pieces(ImageSet.open(store))
+    for one, other in zip(on(two, train)(jobs), here, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_damage_that_a_worker_sees_is_told(two, tmp_path):
+    Image.fromarray(TRAIN[0]).save(tmp_path / "a.png")
+    store = tmp_path / "store"
+    Store(store).update([tmp_path], decoding=Decoding(), jobs=1)
+    train, jobs, _ = pieces(ImageSet.open(store), count=1)
+    shard = next((store / "shards").glob("*.npy"))
+    raw = bytearray(shard.read_bytes())
+    raw[-1] ^= 1
+    shard.write_bytes(raw)
+    with pytest.raises(PatchtraceError, match="damaged"):
+        list(on(two, train)(jobs))
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_a_worker_that_is_killed_changes_nothing(two):
+    train, jobs, here = pieces(count=6)
+    killed = []
+
+    def kill(_):
+        if not killed:
+            worker, pid = next(iter(two.run(os.getpid).items()))
+            os.kill(pid, signal.SIGKILL)
+            killed.append(worker)
+
+    jobs[1] = jobs[1]._replace(progress=kill)
+    for one, other in zip(on(two, train)(jobs), here, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert killed
+    two.wait_for_workers(2, timeout=60)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize("job", [0, 2])
+def test_a_worker_that_hangs_does_not_stall_it(two, monkeypatch, job):
+    monkeypatch.setattr(cluster, "PATIENCE", 3.0)
+    train, jobs, here = pieces(count=4)
+    pids = list(two.run(os.getpid).values())
+    hung = []
+
+    def hang(_):
+        if not hung:
+            os.kill(pids[0], signal.SIGSTOP)
+            hung.append(pids[0])
+
+    jobs[job] = jobs[job]._replace(progress=hang)
+    watchdog = threading.Timer(60, os.kill, (pids[0], signal.SIGCONT))
+    watchdog.start()
+    try:
+        for one, other in zip(on(two, train)(jobs), here, strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert watchdog.is_alive(), "it waited until the worker woke up"
+    finally:
+        watchdog.cancel()
+    assert hung
+    two.wait_for_workers(2, timeout=60)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_who_stops_listening_stops_the_work(two):
+    train, jobs, _ = pieces()
+    masses = on(two, train)(jobs)
+    next(masses)
+    masses.close()
+    for _ in range(100):
+        if not any(two.processing().values()) and not any(two.has_what().values()):
+            break
+        threading.Event().wait(0.1)
+    assert not any(two.processing().values())
+    assert not any(two.has_what().values())
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_progress_and_remarks(two):
+    train, jobs, _ = pieces()
+    seen, said = [], []
+    jobs = [job._replace(progress=seen.append) for job in jobs]
+    list(on(two, train, remark=said.append)(jobs))
+    assert sum(seen) == len(jobs) * 2 * len(train)
+    assert said[-1] == f"{len(jobs) * 15} tasks, 2 workers"
+
+
+@pytest.mark.parametrize("address", ["local:0", "local:many", "local:"])
+def test_a_wrong_number_of_workers_is_refused(address):
+    with pytest.raises(PatchtraceError, match="local:4"):
+        NDA(RECIPE, cluster=address).fit(TRAIN).attribute(QUERIES)
+
+
+def test_a_scheduler_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr(cluster, "TIMEOUT", 0.5)
+    with pytest.raises(PatchtraceError, match=r"no scheduler was reached at 'tcp://127\.0\.0\.1:9'"):
+        NDA(RECIPE, cluster="tcp://127.0.0.1:9").fit(TRAIN).attribute(QUERIES)
+
+
+def test_workers_with_another_version_are_refused(two, monkeypatch):
+    monkeypatch.setattr(cluster, "version", lambda _: "9.9")
+    with pytest.raises(PatchtraceError, match=r"has patchtrace .* and this is 9.9"):
+        NDA(RECIPE, cluster=two.scheduler.address).fit(TRAIN).attribute(QUERIES)
+
+
+def test_without_dask_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(PatchtraceError, match=r"patchtrace\[cluster\]"):
+        NDA(RECIPE, cluster="local:2").fit(TRAIN).attribute(QUERIES)
