@@ -97,3 +97,22 @@ def test_a_level_that_may_have_no_more_ends_it():
 def test_each_round_adds_about_a_third():
     levels = [moments(draws(60, np.ones(30), 0.5, seed=n)) for n in range(3)]
     assert sum(Plan([1, 1, 1], 10_000).next(levels, 10)) == pytest.approx(0.3 * 90, abs=1)
+
+
+def test_chances_do_not_depend_on_how_many_are_drawn_at_once(monkeypatch):
+    rng = np.random.default_rng(0)
+    found = Estimate(rng.uniform(0, 1, 300), rng.uniform(0, 0.2, 300), np.full(300, 5.0))
+    whole = chance_of_top(found, 10)
+    monkeypatch.setattr("patchtrace.sampling.AT_ONCE", 1000)
+    np.testing.assert_array_equal(chance_of_top(found, 10), whole)
+
+
+def test_among_very_many_images_there_are_fewer_trials(monkeypatch):
+    rng = np.random.default_rng(0)
+    found = Estimate(rng.uniform(0, 1, 300), rng.uniform(0, 0.2, 300), np.full(300, 5.0))
+    exact = chance_of_top(found, 10)
+    monkeypatch.setattr("patchtrace.sampling.MOST_DRAWN", 1)
+    fewer = chance_of_top(found, 10)
+    np.testing.assert_allclose(fewer * 100, np.round(fewer * 100), atol=1e-9)
+    np.testing.assert_allclose(fewer, exact, atol=0.2)
+    assert fewer.sum() == pytest.approx(10)

@@ -19,8 +19,11 @@ Values = NDArray[np.float64]
 
 #: How much the spread of all images counts in that of each, in samples.
 PRIOR = 2.0
-#: Images that may belong to the top are drawn this often to see how often they do.
-TRIALS = 2000
+#: Images that may belong to the top are drawn this often to see how often they do; many images less often, because
+#: among so many hardly anything is settled, so that all of them are drawn at most so many times.
+TRIALS, LEAST_TRIALS, MOST_DRAWN = 2000, 100, 40_000_000
+#: Numbers that are drawn at once: 32 MB.
+AT_ONCE = 4_000_000
 
 
 @dataclass
@@ -130,10 +133,16 @@ def chance_of_top(found: Estimate, top: int, seed: int = 0) -> Values:
     floor = np.partition(found.mean - 5 * error, images - top)[images - top]
     candidates = np.flatnonzero(found.mean + 5 * error >= floor)
     rng = np.random.default_rng(seed)
-    trials = found.mean[candidates] + error[candidates] * rng.standard_normal((TRIALS, len(candidates)))
-    least = np.partition(trials, len(candidates) - top, axis=1)[:, len(candidates) - top, None]
+    trials = min(TRIALS, max(LEAST_TRIALS, MOST_DRAWN // len(candidates)))
+    together = max(1, AT_ONCE // len(candidates))
+    times = np.zeros(len(candidates), dtype=np.int64)
+    for first in range(0, trials, together):
+        rows = min(together, trials - first)
+        moved = found.mean[candidates] + error[candidates] * rng.standard_normal((rows, len(candidates)))
+        least = np.partition(moved, len(candidates) - top, axis=1)[:, len(candidates) - top, None]
+        times += (moved >= least).sum(axis=0)
     chance = np.zeros(images)
-    chance[candidates] = (trials >= least).mean(axis=0)
+    chance[candidates] = times / trials
     return chance
 
 
