@@ -196,10 +196,11 @@ def test_a_wrong_number_of_workers_is_refused(address):
         NDA(RECIPE, cluster=address).fit(TRAIN).attribute(QUERIES)
 
 
-def test_a_scheduler_that_is_not_there_is_named(monkeypatch):
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "tls://127.0.0.1:9", "nonsense://here", "127.0.0.1:many"])
+def test_a_scheduler_that_is_not_there_is_named(monkeypatch, address):
     monkeypatch.setattr(cluster, "TIMEOUT", 0.5)
-    with pytest.raises(PatchtraceError, match=r"no scheduler was reached at 'tcp://127\.0\.0\.1:9'"):
-        NDA(RECIPE, cluster="tcp://127.0.0.1:9").fit(TRAIN).attribute(QUERIES)
+    with pytest.raises(PatchtraceError, match=f"no scheduler was reached at '{address}'"):
+        NDA(RECIPE, cluster=address).fit(TRAIN).attribute(QUERIES)
 
 
 def test_workers_with_another_version_are_refused(two, monkeypatch):

@@ -74,7 +74,7 @@ def connected(address: str, *, memory: int) -> Iterator[Client]:
         return
     try:
         client = Client(address, timeout=TIMEOUT)
-    except (OSError, ValueError, TimeoutError) as error:
+    except (OSError, ValueError, TypeError, TimeoutError) as error:  # TypeError: TLS without certificates
         raise PatchtraceError(
             f"no scheduler was reached at {address!r} ({error}): use the address that dask-scheduler prints, "
             "such as tcp://host:8786, or local:N"
