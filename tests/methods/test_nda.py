@@ -357,10 +357,16 @@ def test_auto_goes_on_from_a_result_as_if_it_had_never_ended():
 
 
 def test_what_would_fill_the_memory_is_not_kept(monkeypatch):
-    monkeypatch.setattr("patchtrace.methods.nda.parse_memory", lambda _: 1000)
+    monkeypatch.setattr("patchtrace.methods.nda.KEPT_PART", 10**12)
     result = run(replace(TWO_SCALES, draws=2))
     assert result.moments is None
     assert np.isfinite(result.errors).all()
+
+
+def test_a_result_that_does_not_fit_is_refused_with_the_memory_it_needs():
+    train = np.zeros((20_000, 4, 4, 3), np.uint8)
+    with pytest.raises(PatchtraceError, match=r"20,000 images and 40 queries need 0\.\d GB: say memory='0\.\dGB'"):
+        NDA(Recipe((Level(100, (Scale(3),)),)), memory="10MB").fit(train).attribute(train[:40])
 
 
 def test_noise_from_the_caller_counts_draw_by_draw():

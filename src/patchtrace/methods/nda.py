@@ -21,11 +21,16 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.memory import DEFAULT_MEMORY, parse_memory
 from patchtrace.methods.base import Method
-from patchtrace.methods.levels import levels_of
+from patchtrace.methods.levels import LevelWork, levels_of
 from patchtrace.methods.sampled import Masses, Outcome, Rules, Sampled, Task
 from patchtrace.methods.unfinished import Unfinished
 from patchtrace.progress import Counter, Progress
 from patchtrace.recipe import Recipe
+
+#: The part of the memory that running means and variances of all queries may take in a result.
+KEPT_PART = 8
+#: Bytes that Python and its libraries take, that an image's name takes, and that comparisons have at the least.
+PROCESS_BYTES, ID_BYTES, LEAST_ROOM = 120_000_000, 100, 10_000_000
 
 
 class NDA(Method):
@@ -155,7 +160,8 @@ class NDA(Method):
             _check_start(start, recipe, train, opened)
         memory = parse_memory(self.memory)
         # what a later run could go on with is not kept where it would fill the memory
-        keep = 24 * len(opened) * len(levels) * len(train) <= memory // 4
+        keep = 24 * len(opened) * len(levels) * len(train) <= memory // KEPT_PART
+        room = _room(memory, len(train), len(opened), levels, keep, parts)
         work = len(opened) * len(train) * sum(level.cost for level in levels)
         engine = get_engine(self.engine, threads=self.threads, device=self.device, pairs=work)
         rules = Rules(self.top, self.confidence, self.most_draws, self.seconds)
@@ -167,7 +173,7 @@ class NDA(Method):
             "noise": "from the seed" if noise is None else "given by the caller",
         }
         done = []
-        with self._workplace(engine, train, remark) as masses:
+        with self._workplace(engine, train, room, remark) as masses:
             for q in range(len(opened)):
                 query = opened.subset([q])
                 place = None
@@ -181,18 +187,20 @@ class NDA(Method):
                 one.run()
                 done.append(one.outcome(keep))
                 if finished:
-                    finished(self._assembled(train, query, task, patches, settings, done[-1:]))
+                    told = done[-1]._replace(moments=np.empty(0))
+                    finished(self._assembled(train, query, task, patches, settings, [told]))
         return self._assembled(train, opened, task, patches, settings, done)
 
     @contextmanager
-    def _workplace(self, engine: Engine, train: ImageSet, remark: Callable[[str], None] | None) -> Iterator[Masses]:
-        """Where the comparisons are done: in this process, or on a cluster."""
-        memory = parse_memory(self.memory)
+    def _workplace(
+        self, engine: Engine, train: ImageSet, room: int, remark: Callable[[str], None] | None
+    ) -> Iterator[Masses]:
+        """Where the comparisons are done: in this process, or on a cluster, in so much memory."""
         if self.cluster is None:
-            yield masses_here(engine, train, memory)
+            yield masses_here(engine, train, room)
             return
-        with connected(self.cluster, memory=memory) as client:
-            yield masses_on(client, engine, train, memory, threads=self.threads, device=self.device, remark=remark)
+        with connected(self.cluster, memory=parse_memory(self.memory)) as client:
+            yield masses_on(client, engine, train, room, threads=self.threads, device=self.device, remark=remark)
 
     def _assembled(
         self,
@@ -262,6 +270,21 @@ def _check_start(start: Attribution, recipe: Recipe, train: ImageSet, queries: I
     for images, name in ((train, "train"), (queries, "queries")):
         if images.fingerprint() != start.facts[name]["fingerprint"]:
             raise PatchtraceError(f"a result of other images cannot be continued: the {name} changed since it was made")
+
+
+def _room(memory: int, images: int, queries: int, levels: Sequence[LevelWork], keep: bool, parts: bool) -> int:
+    """What is left for comparisons when the process and what it knows of each image have taken theirs."""
+    steps = sum(len(level.steps) for level in levels) if parts else 0
+    moments = 24 * len(levels)
+    each = ID_BYTES + moments + 8 * (len(levels) + 12 + steps)  # of the query at work, with what is computed on the way
+    each += queries * (16 + 4 * steps + 2 * moments * keep)  # of the result
+    if images * each > memory // 2:
+        needed = -(-(PROCESS_BYTES + 2 * images * each) // 10**8) / 10
+        raise PatchtraceError(
+            f"memory is {memory / 1e9:g} GB, but {images:,} images and {queries:,} queries need {needed} GB: "
+            f"say memory='{needed}GB', or ask for fewer queries at once"
+        )
+    return max(memory - PROCESS_BYTES - images * each, LEAST_ROOM)
 
 
 def _identity(task: Task, settings: dict[str, Any], train: ImageSet, query: ImageSet, start: Attribution | None) -> str:
