@@ -364,7 +364,7 @@ def test_what_would_fill_the_memory_is_not_kept(monkeypatch):
 
 
 def test_a_result_that_does_not_fit_is_refused_with_the_memory_it_needs():
-    train = np.zeros((20_000, 4, 4, 3), np.uint8)
+    train = np.zeros((20_000, 5, 5, 3), np.uint8)
     with pytest.raises(PatchtraceError, match=r"20,000 images and 40 queries need 0\.\d GB: say memory='0\.\dGB'"):
         NDA(Recipe((Level(100, (Scale(3),)),)), memory="10MB").fit(train).attribute(train[:40])
 
