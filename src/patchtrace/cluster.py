@@ -9,6 +9,7 @@ often, and how many blocks are in it.
 
 from __future__ import annotations
 
+import math
 import queue
 import time
 from collections import deque
@@ -23,10 +24,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.engines import BlockResult, Comparison, Engine, Job, NoisyQuery, answers, cut, get_engine, summed_masses
+from patchtrace.engines import (
+    BlockResult,
+    Comparison,
+    Engine,
+    Job,
+    NoisyQuery,
+    Rest,
+    answers,
+    cut,
+    get_engine,
+    summed_masses,
+)
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
-from patchtrace.images.store.shards import Shard, StorePixels
+from patchtrace.images.store.shards import Shard
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -108,12 +120,13 @@ def masses_on(
     train: ImageSet,
     memory: int,
     *,
+    rest: Rest | None = None,
     threads: int | None = None,
     device: str | None = None,
     remark: Callable[[str], None] | None = None,
 ) -> Masses:
     """What does jobs on the workers of this client; the next ones begin before the one before is done."""
-    work = _Work(client, engine, train, memory, threads or _threads_of_a_task(client), device, remark)
+    work = _Work(client, engine, train, rest, memory, threads or _threads_of_a_task(client), device, remark)
 
     def masses(jobs: Iterable[Job]) -> Iterator[NDArray[np.float64]]:
         begun: deque[_Group] = deque()
@@ -146,10 +159,10 @@ def _threads_of_a_task(client: Client) -> int:
 
 @dataclass(eq=False)
 class _Unit:
-    """Some consecutive blocks of a group. Its answers lie on a worker."""
+    """Some consecutive blocks of a group, which count so often. Its answers lie on a worker."""
 
-    start: int
-    stop: int
+    images: int
+    weight: float | None
     answers: Future
     normalisers: Future
 
@@ -173,12 +186,13 @@ class _Work:
         client: Client,
         engine: Engine,
         train: ImageSet,
+        rest: Rest | None,
         memory: int,
         threads: int,
         device: str | None,
         remark: Callable[[str], None] | None,
     ) -> None:
-        self.client, self.engine, self.train, self.memory = client, engine, train, memory
+        self.client, self.engine, self.train, self.rest, self.memory = client, engine, train, rest, memory
         self.how = engine.name, threads, device
         self.remark, self.done = remark, 0
 
@@ -192,12 +206,20 @@ class _Work:
         for first in range(0, len(job.query), together):
             query = job.query.part(first, first + together)
             group = _Group(job, query, size, [], first + together >= len(job.query))
-            images = size * self._blocks_of_a_task(group)
-            for start in range(0, len(self.train), images):
-                stop = min(start + images, len(self.train))
-                answer = self._compare(group, start, stop)
-                group.units.append(_Unit(start, stop, answer, self._ask(_normalisers, answer)))
+            self._send(group, self.train, None)
+            if self.rest:
+                self._send(group, *self.rest)
             yield group
+
+    def _send(self, group: _Group, images: ImageSet, weight: float | None) -> None:
+        """Compare these images, some at a time."""
+        some = group.size * self._blocks_of_a_task(group)
+        for start in range(0, len(images), some):
+            part = replace(
+                images.subset(range(start, min(start + some, len(images)))), files=(), skipped=(), remarks=()
+            )
+            answer = self._compare(group, part)
+            group.units.append(_Unit(len(part), weight, answer, self._ask(_normalisers, answer)))
 
     def finish(self, group: _Group) -> NDArray[np.float64]:
         """Wait for a group, and sum its answers: (versions, train)."""
@@ -206,14 +228,15 @@ class _Work:
             self.done += 1
             unit = group.units[number]
             if group.job.progress:
-                group.job.progress(len(group.query) * (unit.stop - unit.start))
+                group.job.progress(len(group.query) * unit.images)
             self._say()
 
-        normalisers = np.concatenate(self._collect([unit.normalisers for unit in group.units], tell))
-        total = normalisers[0]
-        for each in normalisers[1:]:
-            total = np.logaddexp(total, each)
-        sums = [self._ask(_sums, unit.answers, total) for unit in group.units]
+        found = self._collect([unit.normalisers for unit in group.units], tell)
+        total = found[0][0]
+        for number, (unit, normalisers) in enumerate(zip(group.units, found, strict=True)):
+            for each in normalisers[1:] if number == 0 else normalisers:
+                total = np.logaddexp(total, each if unit.weight is None else math.log(unit.weight) + each)
+        sums = [self._ask(_sums, unit.answers, total) for unit in group.units if unit.weight is None]
         return np.concatenate(self._collect(sums), axis=1)
 
     def _blocks_of_a_task(self, group: _Group) -> int:
@@ -221,12 +244,11 @@ class _Work:
         pairs = group.size * len(group.query) * group.job.comparison.pairs(height, width) * (1 + group.job.flips)
         blocks = -(-len(self.train) // group.size)
         most = [PAIRS_OF_A_TASK // pairs, -(-blocks // (2 * self.slots()))]
-        if not isinstance(self.train.pixels, StorePixels):  # then a task carries its pixels
+        if isinstance(self.train.pixels, np.ndarray):  # then a task carries its pixels
             most.append(MOST_PIXELS // (group.size * self.train.pixels[:1].nbytes))
         return max(1, min(most))
 
-    def _compare(self, group: _Group, start: int, stop: int) -> Future:
-        images = replace(self.train.subset(range(start, stop)), files=(), skipped=(), remarks=())
+    def _compare(self, group: _Group, images: ImageSet) -> Future:
         return self.client.submit(
             _compare,
             images,
@@ -311,7 +333,7 @@ def _compare(
     how: tuple[str, int, str | None],
 ) -> list[BlockResult]:
     """The answers for the blocks of these images. They stay here."""
-    if isinstance(images.pixels, StorePixels):
+    if not isinstance(images.pixels, np.ndarray):
         images.pixels.reuse(_shards)
     blocks = answers(_engine(*how), query, images, comparison, size=size, flips=flips, memory=memory)
     return [replace(block, share=np.ascontiguousarray(block.share, dtype=np.float32)) for block in blocks]

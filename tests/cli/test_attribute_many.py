@@ -86,3 +86,16 @@ def test_a_cluster_that_cannot_be_had_is_an_error_with_a_hint(photos, query, cal
     code, _, err = call("attribute", query, "--train", photos, "--size", "8", "--cluster", address)
     assert code == 1
     assert "local:" in err
+
+
+def test_a_shortlist_says_that_it_is_approximate(photos, query, call, tmp_path):
+    words = ["attribute", query, "--train", photos, "--size", "12", "--draws", "2"]
+    code, out, _ = call(*words, "--shortlist", "3", "-o", tmp_path / "run")
+    assert code == 0
+    assert "approximate: a coarse pass chose 3 of the 6 images" in out
+    assert "2.png" in out.splitlines()[2]
+    assert Attribution.load(tmp_path / "run").settings["shortlist"]["images"] == 3
+    assert call("refine", tmp_path / "run")[0] == 1  # what is approximate is not continued
+    for option in ("--parts", "--report"):
+        value = [tmp_path / "page.html"] if option == "--report" else []
+        assert call(*words, "--shortlist", "3", option, *value)[0] == 2

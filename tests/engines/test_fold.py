@@ -146,3 +146,14 @@ def test_no_bit_depends_on_threads_or_on_what_goes_together(monkeypatch, patchwo
 def test_an_unknown_engine_is_refused_with_the_names_of_those_there_are():
     with pytest.raises(PatchtraceError, match="blocked"):
         get_engine("warp")
+
+
+@given(cases(most_images=6), st.integers(1, 4))
+def test_the_rest_counts_so_often_in_the_normaliser_and_nowhere_else(case, times):
+    """Images of which each stands for several are as good as those several, copies of it."""
+    some, others = case.block[: len(case.block) // 2 + 1], case.block
+    rest = fold.Rest(as_set(others), times)
+    engine = get_engine("reference")
+    found = image_masses(engine, case.query, as_set(some), case.comparison, flips=False, memory=ROOMY, rest=rest)
+    whole = masses(case, np.concatenate([some, *[others] * times]))
+    np.testing.assert_allclose(found, whole[:, : len(some)], rtol=1e-5, atol=1e-9)

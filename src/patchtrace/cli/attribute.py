@@ -28,7 +28,7 @@ from patchtrace.cli.options import (
     sampling_options,
 )
 from patchtrace.images import ImageSet
-from patchtrace.methods import DEFAULT_SIZE, NDA, MachineInfluence, Method, PixelSimilarity, RandomScores
+from patchtrace.methods import DEFAULT_SIZE, NDA, Cascade, MachineInfluence, Method, PixelSimilarity, RandomScores
 from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
 from patchtrace.viewer.make import look_closer, make_report
 
@@ -48,7 +48,7 @@ METHODS = {
         "seed",
         "parts",
         "cluster",
-        *ENGINE,
+        *("cluster", "shortlist", *ENGINE),
     ),
     "machine-influence": ("draws", "seed", *ENGINE),
     "pixel": (),
@@ -84,6 +84,12 @@ METHODS = {
 @click.option(
     "--cluster", metavar="ADDRESS|local:N", help="Compare on a dask scheduler's workers, or on N processes here."
 )
+@click.option(
+    "--shortlist",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Approximate, for huge collections: a coarse pass ranks all images, only its best N are scored exactly.",
+)
 @click.option("--query-key", help="Which array or column holds the queries; see --train-key.")
 @click.option("--json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
@@ -102,6 +108,7 @@ def attribute(context: click.Context, /, **options: Any) -> int:
       patchtrace attribute query.png --train photos/ --seconds 60 -o run/  &&  patchtrace refine run/
       patchtrace attribute generated.npz --train cifar-10-batches-py/ --json
       patchtrace attribute generated/ --train photos.store -o run/ --cluster tcp://host:8786
+      patchtrace attribute q.png --train millions.store --shortlist 5000
       patchtrace attribute q.png --train shard.parquet --train-key image --format parquet -o run/
 
     With -o a run that was stopped or killed goes on where it was when the same command is given again.
@@ -127,14 +134,14 @@ def attribute(context: click.Context, /, **options: Any) -> int:
     show = None if options["json"] else partial(print_table, top=options["top"])
     unfinished = output / UNFINISHED if output else None
     with progress_bar("comparing", quiet) as progress:
-        if isinstance(method, NDA):
+        if isinstance(method, NDA | Cascade):
             result = method.attribute(
                 queries,
                 progress=progress,
                 remark=progress.remark,
-                parts=options["parts"],
                 unfinished=unfinished,
                 finished=show and progress.aside(show),
+                **({"parts": options["parts"]} if isinstance(method, NDA) else {}),
             )
         else:
             result = method.attribute(queries, progress=progress)
@@ -177,6 +184,11 @@ def _check_usage(context: click.Context, options: dict[str, Any]) -> None:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"--{name} has no meaning for --method {options['method']}")
     check_memory(options["memory"])
+    for name in ("parts", "report"):
+        if options["shortlist"] and options[name]:
+            raise click.UsageError(
+                f"--{name} needs all images compared exactly, and --shortlist does not: use one of them"
+            )
     if options["report"]:
         if options["method"] != "nda":
             raise click.UsageError(f"--report shows patches, which --method {options['method']} does not compare")
@@ -219,15 +231,13 @@ def _method(options: dict[str, Any], recipe: Recipe | None, train: ImageSet) -> 
     elif recipe is None:
         recipe = replace(Recipe.for_size(*train.shape[1:]), draws="auto")
     changes = {name: options[name] for name in ("draws", "flips", "seed") if options[name] is not None}
-    return NDA(
-        replace(recipe, **changes),
-        top=options["top"],
-        **{name: options[name] for name in ("confidence", "most_draws", "seconds", "cluster", *ENGINE)},
-    )
+    recipe = replace(recipe, **changes)
+    more = {name: options[name] for name in ("top", "confidence", "most_draws", "seconds", "cluster", *ENGINE)}
+    return Cascade(options["shortlist"], recipe, **more) if options["shortlist"] else NDA(recipe, **more)
 
 
 def _explain(method: Method, train: ImageSet, queries: ImageSet) -> None:
     channels, height, width = train.shape
     click.echo(f"{len(queries)} queries, {len(train)} images, {height} x {width}, {channels} channels", err=True)
-    if isinstance(method, NDA):
+    if isinstance(method, NDA | Cascade):
         click.echo(f"{method.recipe_.note or 'recipe'}: {method.recipe_.summary()}", err=True)

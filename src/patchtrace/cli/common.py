@@ -84,6 +84,9 @@ def print_table(result: Attribution, top: int) -> None:
             click.echo(f"  {rank:4d}  {percent(hit.share):>8}{sure}  {printable(hit.id)}")
         if known:
             click.echo(f"  {result.settled(query)}")
+        listed = result.settings.get("shortlist")
+        if isinstance(listed, dict):
+            click.echo(f"  approximate: a coarse pass chose {listed['images']:,} of the {listed['of']:,} images")
 
 
 def write_run(

@@ -6,6 +6,7 @@ then the answers for each block wait in memory, or in a temporary file if the bu
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -24,6 +25,13 @@ MOST_IMAGES = 2048
 MOST_ANSWERS = 400_000
 
 
+class Rest(NamedTuple):
+    """Images that stand for many more which are not compared: each counts so often in normalisers, and nowhere else."""
+
+    images: ImageSet
+    weight: float
+
+
 def image_masses(
     engine: Engine,
     query: NoisyQuery,
@@ -32,19 +40,26 @@ def image_masses(
     *,
     flips: bool,
     memory: int,
+    rest: Rest | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> NDArray[np.float64]:
     """Top-k mass of every training image, summed over the query's patches: (versions, train).
 
-    Without the cut at k the masses of a version sum to its number of patches. ``progress`` is called with the number
-    of images done since the last call, each counted once for each version.
+    Without the cut at k the masses of a version sum to its number of patches, with a ``rest`` to less. ``progress`` is
+    called with the number of images done since the last call, each counted once for each version.
     """
     size, group = cut(engine, query, train, comparison, flips=flips, memory=memory)
     masses = []
     for first in range(0, len(query), group):
         some = query.part(first, first + group)
+        tell = progress and _times(len(some), progress)
         blocks = answers(engine, some, train, comparison, size=size, flips=flips, memory=memory)
-        with _all_of(blocks, memory, progress and _times(len(some), progress)) as folded:
+        with _all_of(blocks, memory, tell) as folded:
+            if rest:
+                for block in answers(engine, some, rest.images, comparison, size=size, flips=flips, memory=memory):
+                    folded.count_in(block.log_normaliser, rest.weight)
+                    if tell:
+                        tell(block.share.shape[2])
             masses.append(np.concatenate([summed_masses(part, block) for part, block in folded], axis=1))
     return np.concatenate(masses)
 
@@ -59,13 +74,15 @@ class Job(NamedTuple):
 
 
 def masses_here(
-    engine: Engine, train: ImageSet, memory: int
+    engine: Engine, train: ImageSet, memory: int, rest: Rest | None = None
 ) -> Callable[[Iterable[Job]], Iterator[NDArray[np.float64]]]:
     """What does jobs in this process, one after the other."""
 
     def masses(jobs: Iterable[Job]) -> Iterator[NDArray[np.float64]]:
         for query, comparison, flips, progress in jobs:
-            yield image_masses(engine, query, train, comparison, flips=flips, memory=memory, progress=progress)
+            yield image_masses(
+                engine, query, train, comparison, flips=flips, memory=memory, rest=rest, progress=progress
+            )
 
     return masses
 
@@ -162,6 +179,10 @@ class Blocks:
     def __init__(self, log_normaliser: NDArray[np.float64], waiting: _Waiting) -> None:
         self.log_normaliser = log_normaliser
         self._waiting = waiting
+
+    def count_in(self, log_normaliser: NDArray[np.float64], weight: float) -> None:
+        """Let a block that is not among these count in the whole, so many times."""
+        self.log_normaliser = np.logaddexp(self.log_normaliser, math.log(weight) + log_normaliser)
 
     def __iter__(self) -> Iterator[tuple[NDArray[np.float64], BlockResult]]:
         for result in self._waiting:

@@ -17,6 +17,7 @@ from PIL import Image
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import arrays, sources
 from patchtrace.images.decode import Decoding, Unreadable, decode
+from patchtrace.images.smaller import SmallerPixels
 from patchtrace.images.store.reader import Originals, check_rules, is_store, open_store
 from patchtrace.images.store.shards import StorePixels
 from patchtrace.progress import Progress
@@ -61,7 +62,7 @@ class ImageSet:
     np.float32(-1.0)
     """
 
-    pixels: arrays.Pixels | StorePixels
+    pixels: arrays.Pixels | StorePixels | SmallerPixels
     ids: tuple[str, ...]
     skipped: tuple[Skipped, ...] = ()
     decoding: Decoding | None = None
@@ -128,8 +129,14 @@ class ImageSet:
         files = self.files
         if files:
             files = files.select(chosen) if isinstance(files, Originals) else tuple(files[i] for i in chosen)
-        pixels = self.pixels.select(chosen) if isinstance(self.pixels, StorePixels) else self.pixels[chosen]
+        pixels = self.pixels[chosen] if isinstance(self.pixels, np.ndarray) else self.pixels.select(chosen)
         return replace(self, pixels=pixels, ids=tuple(self.ids[i] for i in chosen), files=files)
+
+    def smaller(self, factor: int) -> ImageSet:
+        """The same pictures with one pixel, their mean, for each square of so many; made as they are read."""
+        if isinstance(self.pixels, SmallerPixels) or not 1 <= factor <= min(self.shape[1:]):
+            raise PatchtraceError(f"pictures of shape {self.shape} cannot be made {factor} times smaller")
+        return replace(self, pixels=SmallerPixels(self.pixels, factor), files=())
 
     def fingerprint(self) -> str:
         """A hash of pixels and ids: equal for equal sets, in memory or in a store."""

@@ -8,6 +8,7 @@ from typing import Any
 from patchtrace.attribution import Attribution
 from patchtrace.images import ImageSet, has_own_size
 from patchtrace.methods.base import Method
+from patchtrace.methods.cascade import Cascade
 from patchtrace.methods.embedding import EmbeddingSimilarity
 from patchtrace.methods.gradient_methods import GAS, GradientSimilarity, TracInCP
 from patchtrace.methods.gradient_trak import DTRAK, TRAK
@@ -64,6 +65,7 @@ __all__ = [
     "GAS",
     "NDA",
     "TRAK",
+    "Cascade",
     "EmbeddingSimilarity",
     "GradientSimilarity",
     "MachineInfluence",

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from patchtrace.attribution import Attribution
 from patchtrace.cluster import connected, masses_on
-from patchtrace.engines import Engine, get_engine, masses_here
+from patchtrace.engines import Engine, Rest, get_engine, masses_here
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.memory import DEFAULT_MEMORY, parse_memory
@@ -118,6 +118,7 @@ class NDA(Method):
         start: Attribution | None = None,
         unfinished: str | Path | None = None,
         finished: Callable[[Attribution], None] | None = None,
+        rest: Rest | None = None,
     ) -> Attribution:
         """Score every training image for every query.
 
@@ -141,6 +142,8 @@ class NDA(Method):
             it is called again, and ends with the same numbers.
         finished : callable, optional
             Called with the result for each query as soon as it is there.
+        rest : Rest, optional
+            Images that stand for others which are not in the training set: they count in normalisers only.
         """
         train, opened = self._opened(queries)
         recipe, given = _with_noise(self.recipe_, train.shape, noise)
@@ -162,23 +165,24 @@ class NDA(Method):
         # what a later run could go on with is not kept where it would fill the memory
         keep = 24 * len(opened) * len(levels) * len(train) <= memory // KEPT_PART
         room = _room(memory, len(train), len(opened), levels, keep, parts)
-        work = len(opened) * len(train) * sum(level.cost for level in levels)
+        images = len(train) + (len(rest.images) if rest else 0)
+        work = len(opened) * images * sum(level.cost for level in levels)
         engine = get_engine(self.engine, threads=self.threads, device=self.device, pairs=work)
         rules = Rules(self.top, self.confidence, self.most_draws, self.seconds)
         count = Counter(progress, 0)
-        task = Task(recipe, levels, train.shape, len(train), rules, given, parts, count, remark)
+        task = Task(recipe, levels, train.shape, len(train), images, rules, given, parts, count, remark)
         settings = {
             "recipe": recipe.to_dict(),
             "engine": engine.name,
             "noise": "from the seed" if noise is None else "given by the caller",
         }
         done = []
-        with self._workplace(engine, train, room, remark) as masses:
+        with self._workplace(engine, train, rest, room, remark) as masses:
             for q in range(len(opened)):
                 query = opened.subset([q])
                 place = None
                 if unfinished:
-                    place = Unfinished(Path(unfinished), _identity(task, settings, train, query, start))
+                    place = Unfinished(Path(unfinished), _identity(task, settings, train, query, start, rest))
                 one = Sampled(task, query.block(0, 1)[0], masses, place)
                 if start is not None:
                     one.go_on(start, q)
@@ -193,14 +197,21 @@ class NDA(Method):
 
     @contextmanager
     def _workplace(
-        self, engine: Engine, train: ImageSet, room: int, remark: Callable[[str], None] | None
+        self,
+        engine: Engine,
+        train: ImageSet,
+        rest: Rest | None,
+        room: int,
+        remark: Callable[[str], None] | None,
     ) -> Iterator[Masses]:
         """Where the comparisons are done: in this process, or on a cluster, in so much memory."""
         if self.cluster is None:
-            yield masses_here(engine, train, room)
+            yield masses_here(engine, train, room, rest)
             return
         with connected(self.cluster, memory=parse_memory(self.memory)) as client:
-            yield masses_on(client, engine, train, room, threads=self.threads, device=self.device, remark=remark)
+            yield masses_on(
+                client, engine, train, room, rest=rest, threads=self.threads, device=self.device, remark=remark
+            )
 
     def _assembled(
         self,
@@ -287,11 +298,20 @@ def _room(memory: int, images: int, queries: int, levels: Sequence[LevelWork], k
     return max(memory - PROCESS_BYTES - images * each, LEAST_ROOM)
 
 
-def _identity(task: Task, settings: dict[str, Any], train: ImageSet, query: ImageSet, start: Attribution | None) -> str:
+def _identity(
+    task: Task,
+    settings: dict[str, Any],
+    train: ImageSet,
+    query: ImageSet,
+    start: Attribution | None,
+    rest: Rest | None,
+) -> str:
     """Of everything that the numbers of a query depend on."""
     given = [] if task.noise is None else [hashlib.sha256(eps.tobytes()).hexdigest() for eps in task.noise.values()]
     begun = None if start is None else [start.sampling, start.facts["queries"]["fingerprint"]]
     images = [train.fingerprint(), query.fingerprint()]
+    if rest:
+        images += [rest.images.fingerprint(), str(rest.weight)]
     plain = json.dumps([settings, asdict(task.rules), task.parts, images, given, begun], sort_keys=True, default=str)
     return hashlib.sha256(plain.encode()).hexdigest()
 

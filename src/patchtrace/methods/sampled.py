@@ -53,6 +53,7 @@ class Task:
     levels: Sequence[LevelWork]
     shape: tuple[int, int, int]
     images: int
+    compared: int  # those, and images that stand for others
     rules: Rules
     noise: Mapping[int, NDArray[np.float32]] | None
     parts: bool
@@ -178,7 +179,7 @@ class Sampled:
             yield Job(query, step.comparison, task.recipe.flips, _counted(task.count, step))
 
     def _work(self, draws: list[int]) -> int:
-        return self.task.images * sum(n * level.cost for n, level in zip(draws, self.task.levels, strict=True))
+        return self.task.compared * sum(n * level.cost for n, level in zip(draws, self.task.levels, strict=True))
 
     def _drawn(self) -> list[int]:
         return [moments.draws for moments in self.moments]

@@ -1,0 +1,130 @@
+"""The cascade: approximate, and by how much; exact where it can be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from patchtrace import NDA, Level, Recipe, Scale
+from patchtrace.errors import PatchtraceError
+from patchtrace.images import ImageSet
+from patchtrace.methods.cascade import Cascade, chosen
+
+RECIPE = Recipe((Level(100, (Scale(3), Scale(4, pool=2))), Level(300, (Scale(9),))), draws=2)
+
+
+def smooth(count, seed=0, side=32):
+    """Pictures that look a little like pictures: noise at several scales."""
+    rng = np.random.default_rng(seed)
+    pixels = np.zeros((count, side, side, 3))
+    for size in (2, 4, 8, 16, 32):
+        coarse = rng.normal(0, 30 if size < 16 else 6, (count, size, size, 3))
+        pixels += coarse.repeat(side // size, axis=1).repeat(side // size, axis=2)
+    return np.clip(pixels + 128, 0, 255).astype(np.uint8)
+
+
+TRAIN = smooth(80)
+QUERIES = np.clip(
+    TRAIN[[7, 30]].astype(int) + np.random.default_rng(1).integers(-20, 20, (2, 32, 32, 3)), 0, 255
+).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def exact():
+    return NDA(RECIPE).fit(TRAIN).attribute(QUERIES)
+
+
+@pytest.fixture(scope="module")
+def listed():
+    return Cascade(16, RECIPE).fit(TRAIN).attribute(QUERIES)
+
+
+def test_a_shortlist_of_all_is_exact(exact):
+    whole = Cascade(80, RECIPE).fit(TRAIN).attribute(QUERIES)
+    np.testing.assert_array_equal(whole.scores, exact.scores)
+    assert "shortlist" not in whole.settings
+
+
+def test_the_best_are_found_and_their_shares_are_near(exact, listed):
+    for query, source in enumerate((7, 30)):
+        assert listed.top(1)[query][0].index == source
+        assert listed.shares[query][source] == pytest.approx(exact.shares[query][source], rel=0.25)
+        scored = np.argsort(-listed.shares[query])[:16]
+        np.testing.assert_allclose(listed.shares[query][scored], exact.shares[query][scored], rtol=0.5)
+
+
+def test_if_all_others_are_in_the_sample_the_shortlist_is_exact(exact, monkeypatch):
+    monkeypatch.setattr("patchtrace.methods.cascade.SAMPLED_PART", 100.0)
+    found = Cascade(16, RECIPE).fit(TRAIN).attribute(QUERIES)
+    for query in range(2):
+        scored = np.argsort(-found.scores[query])[:16]
+        np.testing.assert_allclose(found.scores[query][scored], exact.scores[query][scored], rtol=1e-4)
+
+
+def test_it_says_what_it_is(listed):
+    told = listed.settings["shortlist"]
+    assert (told["images"], told["of"]) == (16, 80)
+    assert told["sampled"] == 8
+    assert told["coarse recipe"]["levels"][1]["scales"][1]["patch"] == 7
+    assert listed.moments is None
+    assert listed.query_ids == ("0", "1")
+    assert listed.sampling["ended"] == ["fixed", "fixed"]
+
+
+def test_shares_of_all_images_make_up_one(listed):
+    total = listed.shares.sum(axis=1)
+    assert (total <= 1 + 1e-5).all()
+    for query in range(2):
+        order = np.argsort(-listed.shares[query], kind="stable")
+        inside = set(np.flatnonzero(listed.chances[query] > 0))
+        assert inside <= set(order[:16])
+
+
+def test_an_exponent_ranks_as_shares_do():
+    found = Cascade(10, replace(RECIPE, exponent=0.5)).fit(TRAIN[:40]).attribute(QUERIES[:1])
+    order = np.argsort(-found.shares[0], kind="stable")
+    assert (np.diff(found.scores[0][order]) <= 1e-6).all()
+
+
+def test_it_goes_on_after_a_stop(tmp_path, listed):
+    options = {"unfinished": tmp_path}
+    again = [Cascade(16, RECIPE).fit(TRAIN).attribute(QUERIES, **options) for _ in range(2)]
+    np.testing.assert_array_equal(again[0].scores, listed.scores)
+    np.testing.assert_array_equal(again[1].scores, listed.scores)
+    assert len(list(tmp_path.iterdir())) == 4  # a coarse and an exact pass of each query
+
+
+def test_progress_and_finished_queries():
+    seen, told = [], []
+    Cascade(16, RECIPE).fit(TRAIN).attribute(QUERIES, progress=lambda *state: seen.append(state), finished=told.append)
+    assert seen[-1] == (1000, 1000)
+    assert seen == sorted(seen)
+    assert [one.query_ids for one in told] == [("0",), ("1",)]
+
+
+@pytest.mark.parametrize("shortlist", [0, -3])
+def test_a_shortlist_of_nobody_is_refused(shortlist):
+    with pytest.raises(PatchtraceError, match="shortlist"):
+        Cascade(shortlist, RECIPE).fit(TRAIN)
+
+
+def test_who_stands_for_the_others_is_spread_over_their_ranking():
+    scores = np.random.default_rng(0).permutation(100).astype(float)
+    best, sample = chosen(scores, 20)
+    assert (scores[best] >= 80).all()
+    np.testing.assert_array_equal(np.sort(scores[sample]), np.arange(3, 80, 8))
+
+
+def test_smaller_pictures_are_means_read_as_they_are_needed():
+    images = ImageSet.open(TRAIN[:6])
+    smaller = images.smaller(2)
+    means = TRAIN[:6].reshape(6, 16, 2, 16, 2, 3).mean(axis=(2, 4)).transpose(0, 3, 1, 2)
+    np.testing.assert_array_equal(smaller.pixels[:], np.rint(means))
+    assert smaller.shape == (3, 16, 16)
+    np.testing.assert_array_equal(smaller.subset([4, 1]).pixels[:], np.rint(means)[[4, 1]])
+    np.testing.assert_array_equal(smaller.block(2, 4), np.rint(means)[2:4].astype(np.float32) / np.float32(127.5) - 1)
+    assert smaller.fingerprint() != images.fingerprint()
+    with pytest.raises(PatchtraceError, match="smaller"):
+        smaller.smaller(2)
