@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 NATIVE := $(wildcard native/*.*)
 
-.PHONY: demo test test-asan test-tsan bench provenance stability screenshots results profile clean
+.PHONY: demo test test-asan test-tsan bench provenance stability screenshots results scale profile clean
 
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
@@ -62,6 +62,11 @@ stability: $(VENV)/installed
 # The pictures of docs/evidence.md, with a real browser; some minutes.
 screenshots: $(VENV)/installed-test browser
 	$(BIN)/python benchmarks/screenshots.py
+
+# Large collections: the figures of docs/scale.md. Hours.
+scale: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cluster]'
+	$(BIN)/python benchmarks/scale.py
 
 # Real models, every method, judged by retraining: docs/results.md. Hours; goes on where it was stopped.
 results: $(VENV)/installed
