@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from dataclasses import replace
 
 import distributed
@@ -14,7 +15,8 @@ import pytest
 from PIL import Image
 
 from patchtrace import NDA, Level, Recipe, Scale, Store, cluster
-from patchtrace.engines import Comparison, Job, NoisyQuery, fold, get_engine, image_masses
+from patchtrace.engines import Comparison, Job, NoisyQuery, Rest, fold, get_engine, image_masses
+from patchtrace.engines.native import NativeEngine, instruction_sets
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding, ImageSet
 
@@ -39,6 +41,7 @@ def two():
 def _small_pieces(monkeypatch):
     """Blocks of 8 images, a task for each."""
     monkeypatch.setattr(fold, "MOST_IMAGES", 8)
+    monkeypatch.setattr(fold, "PAIRS_OF_A_RUN", 1)
     monkeypatch.setattr(cluster, "PAIRS_OF_A_TASK", 1)
 
 
@@ -80,8 +83,11 @@ def test_workers_that_are_started_here_give_the_same_bits(workers):
 
 @pytest.mark.usefixtures("_small_pieces")
 @pytest.mark.parametrize("pairs_of_a_task", [1, 10**6, 10**12])
-def test_no_bit_depends_on_the_tasks(two, monkeypatch, pairs_of_a_task):
+@pytest.mark.parametrize("blocks_of_a_run", [1, 3])
+def test_no_bit_depends_on_the_tasks(two, monkeypatch, pairs_of_a_task, blocks_of_a_run):
     monkeypatch.setattr(cluster, "PAIRS_OF_A_TASK", pairs_of_a_task)
+    pairs = 2 * 8 * Comparison(3, 1, "orthonormal", "match", 5).pairs(10, 9)
+    monkeypatch.setattr(fold, "PAIRS_OF_A_RUN", blocks_of_a_run * pairs)
     train, jobs, here = pieces()
     for one, other in zip(on(two, train)(jobs), here, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -91,7 +97,9 @@ def test_no_bit_depends_on_the_tasks(two, monkeypatch, pairs_of_a_task):
 def test_versions_that_do_not_fit_together_are_compared_one_after_the_other(two):
     train, jobs, here = pieces()
     memory = 200_000
-    size, together = fold.cut(get_engine("native"), jobs[0].query, train, jobs[0].comparison, flips=True, memory=memory)
+    size, _, together = fold.cut(
+        get_engine("native"), jobs[0].query, train, jobs[0].comparison, flips=True, memory=memory
+    )
     assert (size, together) == (8, 1)
     for one, other in zip(on(two, train, memory)(jobs), here, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -205,8 +213,57 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch, address):
 
 def test_workers_with_another_version_are_refused(two, monkeypatch):
     monkeypatch.setattr(cluster, "version", lambda _: "9.9")
-    with pytest.raises(PatchtraceError, match=r"has patchtrace .* and this is 9.9"):
+    with pytest.raises(PatchtraceError, match=r"a worker has patchtrace .*, and who asks has 9.9"):
         NDA(RECIPE, cluster=two.scheduler.address).fit(TRAIN).attribute(QUERIES)
+
+
+def test_workers_compute_with_the_instructions_of_who_asks(two, monkeypatch):
+    train, jobs, _ = pieces(count=1)
+    slowest = NativeEngine(instructions=instruction_sets()[-1])
+    here = image_masses(slowest, jobs[0].query, train, jobs[0].comparison, flips=False, memory=MEMORY)
+    (there,) = cluster.masses_on(two, slowest, train, MEMORY)(jobs)
+    np.testing.assert_array_equal(there, here)
+    monkeypatch.setattr(slowest, "instructions", "abacus")
+    with pytest.raises(PatchtraceError, match="lacks abacus"):
+        list(cluster.masses_on(two, slowest, train, MEMORY)(jobs))
+
+
+def test_a_disk_that_does_not_answer_ends_the_run(two):
+    def fails(*_):
+        raise TimeoutError("the disk")
+
+    work = cluster._Work(two, get_engine("native"), ImageSet.open(TRAIN), None, MEMORY, None, None)
+    with pytest.raises(PatchtraceError, match="could not read its images: the disk"):
+        work._collect([two.submit(fails, pure=False)], lambda *_: None)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_images_that_stand_for_others_count_the_same(two):
+    train, jobs, _ = pieces(count=2)
+    some, rest = train.subset(range(50)), Rest(train.subset(range(50, 90)), 1.75)
+    for job, there in zip(jobs, on(two, some, rest=rest)(jobs), strict=True):
+        options = {"flips": job.flips, "memory": MEMORY, "rest": rest}
+        here = image_masses(get_engine("native"), job.query, some, job.comparison, **options)
+        np.testing.assert_array_equal(there, here)
+
+
+def test_without_workers_it_waits_for_some():
+    with distributed.LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as empty:
+        threading.Timer(1, empty.scale, (1,)).start()
+        there = NDA(RECIPE, cluster=empty.scheduler_address).fit(TRAIN).attribute(QUERIES[:1])
+    np.testing.assert_array_equal(there.scores, NDA(RECIPE).fit(TRAIN).attribute(QUERIES[:1]).scores)
+
+
+def test_a_scheduler_that_is_lost_is_told(two):
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0") as short:
+        client = distributed.Client(short)
+        work = cluster._Work(client, get_engine("native"), ImageSet.open(TRAIN), None, MEMORY, None, None)
+        future = client.submit(time.sleep, 30)
+    try:
+        with pytest.raises(PatchtraceError, match="scheduler is gone"):
+            work._collect([future], lambda *_: None)
+    finally:
+        client.close(timeout=1)
 
 
 def test_without_dask_it_says_what_to_install(monkeypatch):

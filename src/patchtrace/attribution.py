@@ -6,8 +6,8 @@ import csv
 import hashlib
 import json
 import platform
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -302,11 +302,39 @@ def _known(values: NDArray[np.float32] | None, query: int, index: int) -> float 
     return float(values[query, index])
 
 
+def joined(results: Sequence[Attribution], queries: ImageSet) -> Attribution:
+    """Results of single queries, in this order, as one."""
+    first = results[0]
+    facts = {**first.facts, "queries": facts_of_set(queries)}
+    skipped = [item for item in first.skipped if item.of != "queries"]
+    if len(results) == 1:
+        return replace(first, facts=facts, skipped=_with_queries(skipped, queries))
+
+    def together(name: str, axis: int) -> Any:
+        rows = [getattr(one, name) for one in results]
+        return None if any(row is None for row in rows) else np.concatenate(rows, axis=axis)
+
+    per_query = {name: [one.sampling[name][0] for one in results] for name in ("draws", "samples", "ended")}
+    return replace(
+        first,
+        **{name: together(name, 0) for name in ("scores", "shares", "errors", "chances")},
+        **{name: together(name, 1) for name in ("parts", "moments")},
+        query_ids=queries.ids,
+        facts=facts,
+        skipped=_with_queries(skipped, queries),
+        sampling={**first.sampling, **per_query},
+    )
+
+
+def _with_queries(skipped: Sequence[Skipped], queries: ImageSet) -> tuple[Skipped, ...]:
+    return (*skipped, *(replace(item, of="queries") for item in queries.skipped))
+
+
 def facts_of(train: ImageSet, queries: ImageSet) -> dict[str, Any]:
     """What a result must say about its images and its makers."""
     return {
-        "train": _facts_of_set(train),
-        "queries": _facts_of_set(queries),
+        "train": facts_of_set(train),
+        "queries": facts_of_set(queries),
         "versions": {
             "patchtrace": version("patchtrace"),
             "python": platform.python_version(),
@@ -316,7 +344,8 @@ def facts_of(train: ImageSet, queries: ImageSet) -> dict[str, Any]:
     }
 
 
-def _facts_of_set(images: ImageSet) -> dict[str, Any]:
+def facts_of_set(images: ImageSet) -> dict[str, Any]:
+    """What a result must say about one of its sets."""
     return {
         "images": len(images),
         "skipped": len(images.skipped),

@@ -1,10 +1,10 @@
 """The comparisons on many processes or machines, by dask: the same numbers, to the last bit.
 
-A job compares one query, under some draws of one level and at one scale, with the whole set. Its blocks are those of
-one process (:func:`patchtrace.engines.cut`). A task does some consecutive blocks and keeps the answers where it ran;
-only its normalisers come back. Folded in the order of the blocks they give the normaliser of the whole, with which
-each task sums its answers to one number for each image and version. So it does not matter who does which task, how
-often, and how many blocks are in it.
+A job compares one query, under some draws of one level and at one scale, with the whole set. Its blocks, and runs of
+blocks, are those of one process (:func:`patchtrace.engines.cut`). A task does some consecutive runs and keeps the
+answers where it ran; only the normalisers of its runs come back. Added in the order of the runs they give the
+normaliser of the whole, with which each task sums its answers to one number for each image and version. So it does not
+matter who does which task, how often, and how many runs are in it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,13 +29,16 @@ from patchtrace.engines import (
     Comparison,
     Engine,
     Job,
+    Masses,
     NoisyQuery,
     Rest,
+    Total,
     answers,
     cut,
     get_engine,
     summed_masses,
 )
+from patchtrace.engines.native import NativeEngine, instruction_sets
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.images.store.shards import Shard
@@ -53,8 +56,6 @@ PATIENCE = 60.0
 MOST_PIXELS = 8 << 20
 #: Seconds to reach a scheduler.
 TIMEOUT = 30.0
-
-Masses = Callable[[Iterable[Job]], Iterator[NDArray[np.float64]]]
 
 
 @contextmanager
@@ -92,26 +93,7 @@ def connected(address: str, *, memory: int) -> Iterator[Client]:
             "such as tcp://host:8786, or local:N"
         ) from error
     with client:
-        _check_workers(client)
         yield client
-
-
-def _check_workers(client: Client) -> None:
-    """All workers have this version of patchtrace, so that they compute what this process would."""
-    try:
-        found = client.run(_version)
-    except Exception as error:  # whatever a worker raises is raised here
-        raise PatchtraceError(f"the workers cannot import patchtrace ({error}): install it on each of them") from error
-    if not found:
-        raise PatchtraceError("the scheduler has no workers yet: start some with  dask worker ADDRESS")
-    mine = version("patchtrace")
-    for worker, theirs in found.items():
-        if theirs != mine:
-            raise PatchtraceError(f"worker {worker} has patchtrace {theirs} and this is {mine}: install the same")
-
-
-def _version() -> str:
-    return version("patchtrace")
 
 
 def masses_on(
@@ -125,8 +107,12 @@ def masses_on(
     device: str | None = None,
     remark: Callable[[str], None] | None = None,
 ) -> Masses:
-    """What does jobs on the workers of this client; the next ones begin before the one before is done."""
-    work = _Work(client, engine, train, rest, memory, threads or _threads_of_a_task(client), device, remark)
+    """What does jobs on the workers of this client; the next ones begin before the one before is done.
+
+    ``threads`` is for each task, or, where the workers were started here, for all of them.
+    """
+    how = _How(engine.name, _threads_of_a_task(client, threads), device, _instructions(engine), version("patchtrace"))
+    work = _Work(client, engine, train, rest, memory, how, remark)
 
     def masses(jobs: Iterable[Job]) -> Iterator[NDArray[np.float64]]:
         begun: deque[_Group] = deque()
@@ -150,32 +136,48 @@ def masses_on(
     return masses
 
 
-def _threads_of_a_task(client: Client) -> int:
+def _threads_of_a_task(client: Client, threads: int | None) -> int:
     """One for each thread of a worker; workers that were started here have the processors between them."""
     from dask.system import CPU_COUNT
 
-    return 1 if client.cluster is None else max(1, int(CPU_COUNT) // max(1, len(client.nthreads())))
+    if client.cluster is None:
+        return threads or 1
+    return max(1, (threads or int(CPU_COUNT)) // max(1, len(client.nthreads())))
+
+
+class _How(NamedTuple):
+    """What a worker has to compute with, so that it computes what this process would."""
+
+    engine: str
+    threads: int
+    device: str | None
+    instructions: str | None
+    version: str
 
 
 @dataclass(eq=False)
 class _Unit:
-    """Some consecutive blocks of a group, which count so often. Its answers lie on a worker."""
+    """Some consecutive runs of blocks of a group. Their answers lie on a worker."""
 
     images: int
-    weight: float | None
     answers: Future
     normalisers: Future
 
 
 @dataclass(eq=False)
 class _Group:
-    """Versions of a query that are compared together, and whether they are the last of their job."""
+    """Versions of a query that are compared together, and whether they are the last of their job.
+
+    ``rest`` are the units of images that count in the normaliser only.
+    """
 
     job: Job
     query: NoisyQuery
     size: int
-    units: list[_Unit]
+    run: int
     last: bool
+    units: list[_Unit]
+    rest: list[_Unit]
 
 
 class _Work:
@@ -188,13 +190,11 @@ class _Work:
         train: ImageSet,
         rest: Rest | None,
         memory: int,
-        threads: int,
-        device: str | None,
+        how: _How,
         remark: Callable[[str], None] | None,
     ) -> None:
         self.client, self.engine, self.train, self.rest, self.memory = client, engine, train, rest, memory
-        self.how = engine.name, threads, device
-        self.remark, self.done = remark, 0
+        self.how, self.remark, self.done = how, remark, 0
 
     def slots(self) -> int:
         """How many tasks run at once."""
@@ -202,76 +202,90 @@ class _Work:
 
     def begin(self, job: Job) -> Iterator[_Group]:
         """Send the comparisons of a job."""
-        size, together = cut(self.engine, job.query, self.train, job.comparison, flips=job.flips, memory=self.memory)
+        size, run, together = cut(
+            self.engine, job.query, self.train, job.comparison, flips=job.flips, memory=self.memory
+        )
         for first in range(0, len(job.query), together):
             query = job.query.part(first, first + together)
-            group = _Group(job, query, size, [], first + together >= len(job.query))
-            self._send(group, self.train, None)
-            if self.rest:
-                self._send(group, *self.rest)
+            group = _Group(job, query, size, run, first + together >= len(job.query), [], [])
+            group.units = self._sent(group, self.train)
+            group.rest = self._sent(group, self.rest.images) if self.rest else []
             yield group
-
-    def _send(self, group: _Group, images: ImageSet, weight: float | None) -> None:
-        """Compare these images, some at a time."""
-        some = group.size * self._blocks_of_a_task(group)
-        for start in range(0, len(images), some):
-            part = replace(
-                images.subset(range(start, min(start + some, len(images)))), files=(), skipped=(), remarks=()
-            )
-            answer = self._compare(group, part)
-            group.units.append(_Unit(len(part), weight, answer, self._ask(_normalisers, answer)))
 
     def finish(self, group: _Group) -> NDArray[np.float64]:
         """Wait for a group, and sum its answers: (versions, train)."""
+        total = self._total(group, group.units)
+        if self.rest:
+            total = np.logaddexp(total, math.log(self.rest.weight) + self._total(group, group.rest))
+        sums: list[NDArray[np.float64] | None] = [None] * len(group.units)
+        asked = [self._ask(_sums, unit.answers, total) for unit in group.units]
+        self._collect(asked, sums.__setitem__)
+        return np.concatenate([part for part in sums if part is not None], axis=1)
 
-        def tell(number: int) -> None:
+    def _total(self, group: _Group, units: list[_Unit]) -> NDArray[np.float64]:
+        """The normaliser of all units, each added in its turn and then forgotten."""
+        total = Total(group.run)
+        early: dict[int, NDArray[np.float64]] = {}
+        added = 0
+
+        def take(number: int, normalisers: NDArray[np.float64]) -> None:
+            nonlocal added
+            early[number] = normalisers
+            while added in early:
+                for each in early.pop(added):
+                    total.add_run(each)
+                added += 1
             self.done += 1
-            unit = group.units[number]
             if group.job.progress:
-                group.job.progress(len(group.query) * unit.images)
+                group.job.progress(len(group.query) * units[number].images)
             self._say()
 
-        found = self._collect([unit.normalisers for unit in group.units], tell)
-        total = found[0][0]
-        for number, (unit, normalisers) in enumerate(zip(group.units, found, strict=True)):
-            for each in normalisers[1:] if number == 0 else normalisers:
-                total = np.logaddexp(total, each if unit.weight is None else math.log(unit.weight) + each)
-        sums = [self._ask(_sums, unit.answers, total) for unit in group.units if unit.weight is None]
-        return np.concatenate(self._collect(sums), axis=1)
+        self._collect([unit.normalisers for unit in units], take)
+        return total.whole()
 
-    def _blocks_of_a_task(self, group: _Group) -> int:
-        height, width = self.train.shape[1:]
-        pairs = group.size * len(group.query) * group.job.comparison.pairs(height, width) * (1 + group.job.flips)
-        blocks = -(-len(self.train) // group.size)
-        most = [PAIRS_OF_A_TASK // pairs, -(-blocks // (2 * self.slots()))]
+    def _sent(self, group: _Group, images: ImageSet) -> list[_Unit]:
+        """Compare these images, some at a time."""
+        some = group.size * group.run * self._runs_of_a_task(group)
+        units = []
+        for start in range(0, len(images), some):
+            stop = min(start + some, len(images))
+            part = replace(images.subset(range(start, stop)), files=(), skipped=(), remarks=())
+            answer = self.client.submit(
+                _compare,
+                part,
+                group.query,
+                group.job.comparison,
+                group.size,
+                group.job.flips,
+                self.memory,
+                self.how,
+                pure=False,
+                retries=2,
+            )
+            units.append(_Unit(stop - start, answer, self._ask(_normalisers, answer, group.run)))
+        return units
+
+    def _runs_of_a_task(self, group: _Group) -> int:
+        size = self.train.shape[1:]
+        images = group.size * group.run
+        pairs = images * len(group.query) * group.job.comparison.pairs(*size) * (1 + group.job.flips)
+        answers = 4 * images * len(group.query) * group.job.comparison.patches(*size)
+        runs = -(-len(self.train) // images)
+        most = [PAIRS_OF_A_TASK // pairs, -(-runs // (2 * self.slots())), self.memory // 8 // answers]
         if isinstance(self.train.pixels, np.ndarray):  # then a task carries its pixels
-            most.append(MOST_PIXELS // (group.size * self.train.pixels[:1].nbytes))
+            most.append(MOST_PIXELS // (images * self.train.pixels[:1].nbytes))
         return max(1, min(most))
-
-    def _compare(self, group: _Group, images: ImageSet) -> Future:
-        return self.client.submit(
-            _compare,
-            images,
-            group.query,
-            group.job.comparison,
-            group.size,
-            group.job.flips,
-            self.memory,
-            self.how,
-            pure=False,
-        )
 
     def _ask(self, question: Callable[..., Any], answer: Future, *arguments: Any) -> Future:
         """What is asked of answers goes before further comparisons: it is little work, and makes room."""
         return self.client.submit(question, answer, *arguments, pure=False, priority=10)
 
-    def _collect(self, futures: list[Future], tell: Callable[[int], None] | None = None) -> list[Any]:
-        """The results, in order; ``tell`` is called with the number of each as it comes.
+    def _collect(self, futures: list[Future], take: Callable[[int, Any], None]) -> None:
+        """``take`` the number and the result of each as it comes.
 
         What workers held that are lost, dask makes again by itself. Workers that are not lost but silent would keep it
         waiting for minutes: they are given up here.
         """
-        results: list[Any] = [None] * len(futures)
         come: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number, future in enumerate(futures):
             future.add_done_callback(lambda _, number=number: come.put(number))
@@ -283,24 +297,30 @@ class _Work:
                 self._give_up_silent_workers()
                 self._say()
                 continue
-            results[number] = self._result(futures[number])
+            take(number, self._result(futures[number]))
             left -= 1
-            if tell:
-                tell(number)
-        return results
 
     def _result(self, future: Future) -> Any:
+        from distributed.client import FutureCancelledError
         from distributed.scheduler import KilledWorker
 
         while True:
             try:
                 return future.result(timeout=PATIENCE)
-            except TimeoutError:  # it is there, but where it is nobody answers
+            except TimeoutError as error:
+                if future.status == "error":  # it is the task's own, of a disk that does not answer
+                    raise PatchtraceError(f"a worker could not read its images: {error}") from error
                 self._give_up_silent_workers()
             except KilledWorker as error:
                 raise PatchtraceError(
                     f"several workers died over the same task ({error}): they may need more memory than they have"
                 ) from error
+            except FutureCancelledError as error:
+                raise PatchtraceError(
+                    f"the scheduler is gone ({error}): with -o the same command goes on where it was"
+                ) from error
+            except ModuleNotFoundError as error:
+                raise PatchtraceError(f"a worker lacks a part ({error}): install patchtrace there") from error
 
     def _say(self) -> None:
         if self.remark:
@@ -330,18 +350,24 @@ def _compare(
     size: int,
     flips: bool,
     memory: int,
-    how: tuple[str, int, str | None],
+    how: _How,
 ) -> list[BlockResult]:
     """The answers for the blocks of these images. They stay here."""
     if not isinstance(images.pixels, np.ndarray):
         images.pixels.reuse(_shards)
-    blocks = answers(_engine(*how), query, images, comparison, size=size, flips=flips, memory=memory)
+    blocks = answers(_engine(how), query, images, comparison, size=size, flips=flips, memory=memory)
     return [replace(block, share=np.ascontiguousarray(block.share, dtype=np.float32)) for block in blocks]
 
 
-def _normalisers(blocks: list[BlockResult]) -> NDArray[np.float64]:
-    """Of each block: (blocks, versions, patches)."""
-    return np.stack([block.log_normaliser for block in blocks])
+def _normalisers(blocks: list[BlockResult], run: int) -> NDArray[np.float64]:
+    """Of each run of blocks: (runs, versions, patches)."""
+    runs = []
+    for first in range(0, len(blocks), run):
+        total = Total(run)
+        for block in blocks[first : first + run]:
+            total.add(block.log_normaliser)
+        runs.append(total.whole())
+    return np.stack(runs)
 
 
 def _sums(blocks: list[BlockResult], total: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -354,5 +380,16 @@ _shards: dict[Path, Shard] = {}
 
 
 @lru_cache(maxsize=4)
-def _engine(name: str, threads: int, device: str | None) -> Engine:
-    return get_engine(name, threads=threads, device=device)
+def _engine(how: _How) -> Engine:
+    mine = version("patchtrace")
+    if mine != how.version:
+        raise PatchtraceError(f"a worker has patchtrace {mine}, and who asks has {how.version}: install the same")
+    if how.engine == "native" and how.instructions not in instruction_sets():
+        raise PatchtraceError(f"a worker's processor lacks {how.instructions}: use workers of one kind")
+    if how.engine == "native":
+        return NativeEngine(how.threads, how.instructions)
+    return get_engine(how.engine, threads=how.threads, device=how.device)
+
+
+def _instructions(engine: Engine) -> str | None:
+    return engine.instructions if isinstance(engine, NativeEngine) else None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -61,6 +64,16 @@ def test_a_stopped_run_goes_on_and_ends_the_same(photos, tmp_path, call, monkeyp
     one, other = (Attribution.load(tmp_path / name) for name in ("calm", "run"))
     np.testing.assert_array_equal(one.scores, other.scores)
     assert one.sampling == other.sampling
+
+
+def test_who_stops_reading_does_not_stop_the_run(photos, tmp_path):
+    """As in `patchtrace attribute ... | head -1`."""
+    words = ["attribute", photos, "--train", photos, "--size", "8", "--draws", "2", "-o", tmp_path / "run", "-q"]
+    child = subprocess.Popen([sys.executable, "-m", "patchtrace", *map(str, words)], stdout=subprocess.PIPE)
+    with child.stdout:
+        child.stdout.readline()
+    assert child.wait() == 0
+    assert len(Attribution.load(tmp_path / "run").query_ids) == 6
 
 
 def test_tables_come_query_by_query(photos, call, monkeypatch):

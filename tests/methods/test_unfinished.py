@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -120,6 +121,30 @@ def test_damaged_work_is_done_again_and_said(tmp_path):
     np.testing.assert_array_equal(again.scores, whole.scores)
 
 
+@pytest.mark.parametrize("content", [b"", b"PK", b"not an archive"])
+def test_a_file_that_is_no_state_is_not_fatal(tmp_path, content):
+    whole = run(tmp_path)
+    for path in tmp_path.iterdir():
+        path.write_bytes(content)
+    with pytest.warns(UserWarning, match="damaged and done again"):
+        np.testing.assert_array_equal(run(tmp_path).scores, whole.scores)
+    for path in tmp_path.iterdir():
+        np.savez(path, something=np.zeros(3))
+    with pytest.warns(UserWarning, match="something else"):
+        np.testing.assert_array_equal(run(tmp_path).scores, whole.scores)
+
+
+def test_only_unfinished_work_is_cleared(tmp_path):
+    run(tmp_path / "work")
+    (tmp_path / "work" / "thesis.tex").write_text("mine")
+    unfinished.clear(tmp_path / "work")
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["thesis.tex"]
+    (tmp_path / "work" / "thesis.tex").unlink()
+    unfinished.clear(tmp_path / "work")
+    assert not (tmp_path / "work").exists()
+    unfinished.clear(tmp_path / "work")
+
+
 def test_each_query_is_told_when_it_is_done():
     told = []
     whole = run(finished=told.append)
@@ -129,8 +154,9 @@ def test_each_query_is_told_when_it_is_done():
         assert one.settled(0) == whole.settled(row)
 
 
-def test_progress_leaves_out_what_was_done_before(tmp_path, monkeypatch):
-    recipe = replace(RECIPE, draws=18)
+@pytest.mark.parametrize("draws", [18, "auto"])
+def test_progress_leaves_out_what_was_done_before(tmp_path, monkeypatch, draws):
+    recipe = replace(RECIPE, draws=draws)
     with monkeypatch.context() as patch:
         stopping_after(7, patch)
         with pytest.raises(Stop):
@@ -138,6 +164,7 @@ def test_progress_leaves_out_what_was_done_before(tmp_path, monkeypatch):
     seen = []
     run(tmp_path, recipe, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1][0] == seen[-1][1]
+    assert all(0 <= done <= total for done, total in seen)
 
 
 SCRIPT = """
@@ -154,27 +181,33 @@ np.save(sys.argv[2], result.scores)
 """
 
 
+def states(directory):
+    """Files that are there when looked at."""
+    for path in directory.iterdir():
+        with suppress(FileNotFoundError):
+            path.stat()
+            yield path
+
+
 def test_killed_at_random_moments_it_ends_with_the_same_numbers(tmp_path):
+    chance = random.Random(5)
+
     def start(work, result):
         child = subprocess.Popen([sys.executable, "-c", SCRIPT, work, result], stdout=subprocess.PIPE)
         with child.stdout:
             child.stdout.readline()
         return child
 
-    begin = time.monotonic()
     assert start(tmp_path / "calm", tmp_path / "calm.npy").wait() == 0
-    needed = time.monotonic() - begin
-    random.seed(5)
-    killed = 0
+    (tmp_path / "work").mkdir()
     for _ in range(4):
+        before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "work").iterdir()}
         child = start(tmp_path / "work", tmp_path / "killed.npy")
-        try:
-            child.wait(random.uniform(0, needed / 3))
-        except subprocess.TimeoutExpired:
-            child.send_signal(signal.SIGKILL)
-            child.wait()
-            killed += 1
-    assert killed >= 1
+        while {path.name: path.stat().st_mtime_ns for path in states(tmp_path / "work")} == before:
+            assert child.poll() is None
+            time.sleep(0.001)  # until something new was kept
+        time.sleep(chance.uniform(0, 0.05))
+        child.send_signal(signal.SIGKILL)
+        child.wait()
     assert start(tmp_path / "work", tmp_path / "killed.npy").wait() == 0
     np.testing.assert_array_equal(np.load(tmp_path / "killed.npy"), np.load(tmp_path / "calm.npy"))
-    assert not list((tmp_path / "work").glob(".*"))

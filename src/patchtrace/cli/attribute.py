@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import shlex
-import shutil
 import sys
 from dataclasses import replace
 from functools import partial
@@ -29,6 +28,7 @@ from patchtrace.cli.options import (
 )
 from patchtrace.images import ImageSet
 from patchtrace.methods import DEFAULT_SIZE, NDA, Cascade, MachineInfluence, Method, PixelSimilarity, RandomScores
+from patchtrace.methods.unfinished import clear
 from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
 from patchtrace.viewer.make import look_closer, make_report
 
@@ -151,7 +151,8 @@ def attribute(context: click.Context, /, **options: Any) -> int:
     listed = None
     if output:
         listed = write_run(result, queries, train, output, options["format"] or "csv")
-        shutil.rmtree(output / UNFINISHED, ignore_errors=True)
+        if options["method"] == "nda":
+            clear(output / UNFINISHED)
     for query, path in enumerate(_reports(options["report"], len(queries))):
         with progress_bar("looking closer", quiet) as progress:
             engine = {name: options[name] for name in ENGINE}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,12 +43,15 @@ class Bar:
         self._bar.set_postfix_str(text)
 
     def aside(self, show: Callable[[T], None]) -> Callable[[T], None]:
-        """To print something while the bar is on the screen: it steps aside."""
+        """To print something while the bar is on the screen: it steps aside. Who stops reading stops no work."""
 
         def shown(thing: T) -> None:
             self._bar.clear()
-            show(thing)
-            sys.stdout.flush()
+            try:
+                show(thing)
+                sys.stdout.flush()
+            except BrokenPipeError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             self._bar.refresh()
 
         return shown

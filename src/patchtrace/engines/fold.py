@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ from patchtrace.images import ImageSet
 MOST_IMAGES = 2048
 #: Patches of the query times images in a block of :func:`cut`: what keeps the answer for 16 versions below 250 MB.
 MOST_ANSWERS = 400_000
+#: Pairs of patches in a run of blocks: normalisers are added up run by run.
+PAIRS_OF_A_RUN = 10**9
 
 
 class Rest(NamedTuple):
@@ -48,18 +50,20 @@ def image_masses(
     Without the cut at k the masses of a version sum to its number of patches, with a ``rest`` to less. ``progress`` is
     called with the number of images done since the last call, each counted once for each version.
     """
-    size, group = cut(engine, query, train, comparison, flips=flips, memory=memory)
+    size, run, group = cut(engine, query, train, comparison, flips=flips, memory=memory)
     masses = []
     for first in range(0, len(query), group):
         some = query.part(first, first + group)
         tell = progress and _times(len(some), progress)
         blocks = answers(engine, some, train, comparison, size=size, flips=flips, memory=memory)
-        with _all_of(blocks, memory, tell) as folded:
+        with _all_of(blocks, run, memory, tell) as folded:
             if rest:
+                total = Total(run)
                 for block in answers(engine, some, rest.images, comparison, size=size, flips=flips, memory=memory):
-                    folded.count_in(block.log_normaliser, rest.weight)
+                    total.add(block.log_normaliser)
                     if tell:
                         tell(block.share.shape[2])
+                folded.count_in(total.whole(), rest.weight)
             masses.append(np.concatenate([summed_masses(part, block) for part, block in folded], axis=1))
     return np.concatenate(masses)
 
@@ -73,9 +77,11 @@ class Job(NamedTuple):
     progress: Callable[[int], None] | None = None
 
 
-def masses_here(
-    engine: Engine, train: ImageSet, memory: int, rest: Rest | None = None
-) -> Callable[[Iterable[Job]], Iterator[NDArray[np.float64]]]:
+#: What does jobs, in their order: (versions, train) for each.
+Masses = Callable[[Iterable[Job]], Iterator[NDArray[np.float64]]]
+
+
+def masses_here(engine: Engine, train: ImageSet, memory: int, rest: Rest | None = None) -> Masses:
     """What does jobs in this process, one after the other."""
 
     def masses(jobs: Iterable[Job]) -> Iterator[NDArray[np.float64]]:
@@ -89,12 +95,12 @@ def masses_here(
 
 def cut(
     engine: Engine, query: NoisyQuery, train: ImageSet, comparison: Comparison, *, flips: bool, memory: int
-) -> tuple[int, int]:
-    """How many images make a block, and how many versions of the query are compared in one go.
+) -> tuple[int, int, int]:
+    """How many images make a block, how many blocks a run, and how many versions of the query are compared in one go.
 
-    How a set is cut into blocks decides how sums are rounded. So the blocks depend on what is compared alone, whoever
-    does it, unless the memory is too small for them. How many versions go together changes no bit: there the memory
-    decides, so that answers do not wait on disk where fewer at once could wait in memory.
+    How a set is cut decides how sums are rounded. So blocks and runs depend on what is compared alone, whoever does it,
+    unless the memory is too small for them. Versions go together as far as their answers can wait in memory: fewer at
+    once are better than answers that wait on disk.
     """
     patches = comparison.patches(*train.shape[1:])
     pairs = comparison.pairs(*train.shape[1:]) * (2 if flips else 1)
@@ -102,7 +108,39 @@ def cut(
     size = max(1, min(size, block_size(patches, train, memory)))
     waiting = memory // 4 // (4 * patches * len(train))
     working = memory // 4 // (4 * 8 * patches * size)
-    return size, max(1, min(len(query), waiting, working))
+    return size, max(1, PAIRS_OF_A_RUN // (size * pairs)), max(1, min(len(query), waiting, working))
+
+
+class Total:
+    """The sum of normalisers, which come in the order of their blocks: first within each run, then over runs."""
+
+    def __init__(self, run: int) -> None:
+        self._run, self._blocks = run, 0
+        self._whole: NDArray[np.float64] | None = None
+        self._current: NDArray[np.float64] | None = None
+
+    def add(self, log_normaliser: NDArray[np.float64]) -> None:
+        """One more block."""
+        self._current = _sum(self._current, log_normaliser)
+        self._blocks += 1
+        if self._blocks % self._run == 0:
+            self.add_run(self._current)
+            self._current = None
+
+    def add_run(self, log_normaliser: NDArray[np.float64]) -> None:
+        """One more run, whose blocks have been added up."""
+        self._whole = _sum(self._whole, log_normaliser)
+
+    def whole(self) -> NDArray[np.float64]:
+        """Of all so far."""
+        if self._current is None:
+            assert self._whole is not None, "a set has at least one image"
+            return self._whole
+        return _sum(self._whole, self._current)
+
+
+def _sum(one: NDArray[np.float64] | None, other: NDArray[np.float64]) -> NDArray[np.float64]:
+    return other if one is None else np.logaddexp(one, other)
 
 
 def summed_masses(part: NDArray[np.float64], block: BlockResult) -> NDArray[np.float64]:
@@ -153,21 +191,22 @@ def compared(
     values = len(query) * patches * (1 + train.shape[0] * colours)
     size = min(block_size(values, train, memory), max(1, engine.pairs_at_once // pairs), most_images)
     blocks = answers(engine, query, train, comparison, size=size, flips=flips, memory=memory, colours=colours)
-    return _all_of(blocks, memory, progress)
+    return _all_of(blocks, 1, memory, progress)
 
 
 @contextmanager
-def _all_of(blocks: Iterator[BlockResult], memory: int, progress: Callable[[int], None] | None) -> Iterator[Blocks]:
+def _all_of(
+    blocks: Iterator[BlockResult], run: int, memory: int, progress: Callable[[int], None] | None
+) -> Iterator[Blocks]:
     """All blocks, waiting to be gone through with the normaliser of the whole."""
-    total: NDArray[np.float64] | None = None
+    total = Total(run)
     with _Waiting(memory // 4) as waiting:
         for result in blocks:
-            total = result.log_normaliser if total is None else np.logaddexp(total, result.log_normaliser)
+            total.add(result.log_normaliser)
             waiting.put(result)
             if progress:
                 progress(result.share.shape[2])
-        assert total is not None, "a set has at least one image"
-        yield Blocks(total, waiting)
+        yield Blocks(total.whole(), waiting)
 
 
 class Blocks:
@@ -212,7 +251,7 @@ class _Waiting:
 
     def __init__(self, memory: int) -> None:
         self._left = memory
-        self._results: list[BlockResult | tuple[NDArray[np.float64], list[tuple[int, ...]]]] = []
+        self._results: list[BlockResult | list[tuple[int, ...]]] = []
         # spooled only so that nothing touches the disk before something must
         self._file = tempfile.SpooledTemporaryFile(max_size=1, prefix="patchtrace-")  # noqa: SIM115  # see __exit__
 
@@ -230,13 +269,15 @@ class _Waiting:
             for array in (result.share, result.colour)
             if array is not None
         ]
-        self._left -= sum(array.nbytes for array in arrays)
+        normaliser = np.ascontiguousarray(result.log_normaliser)
+        self._left -= normaliser.nbytes + sum(array.nbytes for array in arrays)
         if self._left >= 0:
-            self._results.append(BlockResult(result.log_normaliser, *arrays))
+            self._results.append(BlockResult(normaliser, *arrays))
         else:
-            for array in arrays:
+            together: list[NDArray[Any]] = [normaliser, *arrays]
+            for array in together:
                 self._file.write(array.data)
-            self._results.append((result.log_normaliser, [array.shape for array in arrays]))
+            self._results.append([array.shape for array in together])
 
     def __iter__(self) -> Iterator[BlockResult]:
         self._file.seek(0)
@@ -244,7 +285,9 @@ class _Waiting:
             if isinstance(result, BlockResult):
                 yield result
             else:
-                normaliser, shapes = result
-                raw = [self._file.read(4 * int(np.prod(shape))) for shape in shapes]
-                arrays = [np.frombuffer(part, np.float32).reshape(s) for part, s in zip(raw, shapes, strict=True)]
-                yield BlockResult(normaliser, *arrays)
+                first, *rest = result
+                yield BlockResult(self._read(first, np.float64), *(self._read(shape, np.float32) for shape in rest))
+
+    def _read(self, shape: tuple[int, ...], kind: type[np.floating[Any]]) -> NDArray[Any]:
+        raw = self._file.read(np.dtype(kind).itemsize * math.prod(shape))
+        return np.frombuffer(raw, kind).reshape(shape)

@@ -76,7 +76,7 @@ class Method(ABC):
             self.name,
             **{
                 "settings": self.settings(),
-                "facts": facts_of(train, queries),
+                "facts": more.pop("facts", None) or facts_of(train, queries),
                 "skipped": train.skipped + tuple(replace(item, of="queries") for item in queries.skipped),
                 **more,
             },

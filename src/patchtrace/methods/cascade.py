@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.attribution import Attribution, facts_of
+from patchtrace.attribution import Attribution, joined
 from patchtrace.engines import Rest
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
@@ -81,7 +81,7 @@ class Cascade(Method):
             )
             if finished:
                 finished(done[-1])
-        return _together(done, opened)
+        return joined(done, opened)
 
     def settings(self) -> dict[str, Any]:
         return {**NDA(self.recipe, **self.options).settings(), "shortlist": self.shortlist}
@@ -216,23 +216,3 @@ def _part(progress: Progress | None, first: float, last: float) -> Progress | No
 def _span(progress: Progress | None, number: int, count: int) -> Progress | None:
     """One query of several."""
     return _part(progress, number / count, (number + 1) / count)
-
-
-def _together(results: list[Attribution], queries: ImageSet) -> Attribution:
-    """Results of single queries as one."""
-    first = results[0]
-
-    def stacked(name: str) -> Any:
-        rows = [getattr(one, name) for one in results]
-        return None if any(row is None for row in rows) else np.concatenate(rows)
-
-    per_query = {name: [one.sampling[name][0] for one in results] for name in ("draws", "samples", "ended")}
-    return replace(
-        first,
-        **{name: stacked(name) for name in ("scores", "shares", "errors", "chances")},
-        query_ids=queries.ids,
-        facts={**first.facts, "queries": facts_of(queries, queries)["queries"]},
-        skipped=tuple(item for item in first.skipped if item.of != "queries")
-        + tuple(replace(item, of="queries") for item in queries.skipped),
-        sampling={**first.sampling, **per_query},
-    )

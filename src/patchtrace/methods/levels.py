@@ -12,13 +12,18 @@ from patchtrace.attribution import Part
 from patchtrace.engines import Comparison
 from patchtrace.recipe import Recipe
 
-#: Draws of a level that are compared in one go.
+#: Draws of a level that are compared in one go, at the most.
 TOGETHER = 16
 #: What a query patch costs besides its pairs, in pairs: at 32 x 32 a draw at P 21 takes half the time of one at P 5.
 WORK_OF_A_PATCH = 300
 #: Up to so many patches within the picture what a patchwork keeps of an image stays in the cache. Pictures with more
 #: are sampled in pairs; they have so many patches that chance matters less.
 PATCHWORK_PATCHES = 256
+
+
+def together(images: int) -> int:
+    """Draws of a level that are compared in one go with so many images: all of them are held at once."""
+    return max(2, min(TOGETHER, 3_000_000 // images // 2 * 2))
 
 
 class StepWork(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,15 +14,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from patchtrace.attribution import Attribution
+from patchtrace.attribution import Attribution, facts_of, facts_of_set, joined
 from patchtrace.cluster import connected, masses_on
-from patchtrace.engines import Engine, Rest, get_engine, masses_here
+from patchtrace.engines import Engine, Masses, Rest, get_engine, masses_here
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.memory import DEFAULT_MEMORY, parse_memory
 from patchtrace.methods.base import Method
-from patchtrace.methods.levels import LevelWork, levels_of
-from patchtrace.methods.sampled import Masses, Outcome, Rules, Sampled, Task
+from patchtrace.methods.levels import levels_of, together
+from patchtrace.methods.sampled import Outcome, Rules, Sampled, Task
 from patchtrace.methods.unfinished import Unfinished
 from patchtrace.progress import Counter, Progress
 from patchtrace.recipe import Recipe
@@ -31,6 +31,8 @@ from patchtrace.recipe import Recipe
 KEPT_PART = 8
 #: Bytes that Python and its libraries take, that an image's name takes, and that comparisons have at the least.
 PROCESS_BYTES, ID_BYTES, LEAST_ROOM = 120_000_000, 100, 10_000_000
+#: With less, blocks may be smaller than usual, and the last digits others.
+ROOM_FOR_ALL_BLOCKS = 150_000_000
 
 
 class NDA(Method):
@@ -129,7 +131,8 @@ class NDA(Method):
         progress : callable, optional
             Called with (done, total), in pairs of patches. With ``draws="auto"`` the total is what is planned so far.
         remark : callable, optional
-            Called with how settled the list of a query is, in words, whenever that is known anew.
+            Called with how settled the list of a query is, in words, whenever that is known anew; on a cluster also
+            with the number of tasks done and of workers.
         noise : mapping of t to array, optional
             The noise to use at each level, shaped like a query (channels, height, width), or (draws, channels, height,
             width). It is shared by all queries. Without it noise comes from the recipe's seed.
@@ -161,39 +164,40 @@ class NDA(Method):
                     "a result is continued with noise from its seed and without parts: leave them out"
                 )
             _check_start(start, recipe, train, opened)
-        memory = parse_memory(self.memory)
-        # what a later run could go on with is not kept where it would fill the memory
-        keep = 24 * len(opened) * len(levels) * len(train) <= memory // KEPT_PART
-        room = _room(memory, len(train), len(opened), levels, keep, parts)
         images = len(train) + (len(rest.images) if rest else 0)
         work = len(opened) * images * sum(level.cost for level in levels)
         engine = get_engine(self.engine, threads=self.threads, device=self.device, pairs=work)
         rules = Rules(self.top, self.confidence, self.most_draws, self.seconds)
         count = Counter(progress, 0)
         task = Task(recipe, levels, train.shape, len(train), images, rules, given, parts, count, remark)
+        room, keep = _room(parse_memory(self.memory), len(opened), task)
         settings = {
             "recipe": recipe.to_dict(),
             "engine": engine.name,
             "noise": "from the seed" if noise is None else "given by the caller",
         }
+        facts = facts_of(train, opened)
         done = []
         with self._workplace(engine, train, rest, room, remark) as masses:
             for q in range(len(opened)):
                 query = opened.subset([q])
+                facts = {**facts, "queries": facts_of_set(query)}
                 place = None
                 if unfinished:
-                    place = Unfinished(Path(unfinished), _identity(task, settings, train, query, start, rest))
+                    identity = _identity(task, settings, facts, start, rest, engine, room)
+                    place = Unfinished(Path(unfinished), identity)
                 one = Sampled(task, query.block(0, 1)[0], masses, place)
                 if start is not None:
                     one.go_on(start, q)
                 if recipe.draws != "auto" and q == 0:  # all have as many, or, in a result that goes on, about as many
                     count.total = len(opened) * one.work_to(recipe.draws)
                 one.run()
-                done.append(one.outcome(keep))
+                done.append(
+                    self._of_one(train, query, task, patches, one.outcome(keep), settings=settings, facts=facts)
+                )
                 if finished:
-                    told = done[-1]._replace(moments=np.empty(0))
-                    finished(self._assembled(train, query, task, patches, settings, [told]))
-        return self._assembled(train, opened, task, patches, settings, done)
+                    finished(done[-1])
+        return joined(done, opened)
 
     @contextmanager
     def _workplace(
@@ -213,35 +217,28 @@ class NDA(Method):
                 client, engine, train, room, rest=rest, threads=self.threads, device=self.device, remark=remark
             )
 
-    def _assembled(
-        self,
-        train: ImageSet,
-        queries: ImageSet,
-        task: Task,
-        patches: float,
-        settings: dict[str, Any],
-        done: Sequence[Outcome],
+    def _of_one(
+        self, train: ImageSet, query: ImageSet, task: Task, patches: float, outcome: Outcome, **about: Any
     ) -> Attribution:
-        mean = np.stack([one.found.mean for one in done])
-        several = all(one.known for one in done)
-        kept = several and all(one.moments.size for one in done)
+        """The result for one query."""
+        mean = outcome.found.mean[None]
         names = tuple(step.name for level in task.levels for step in level.steps)
         return self._result(
             train,
-            queries,
+            query,
             mean**task.recipe.exponent,
             mean / patches,
-            settings=settings,
-            parts=np.stack([one.parts for one in done], axis=1).astype(np.float32) if task.parts else None,
+            parts=outcome.parts[:, None].astype(np.float32) if task.parts else None,
             part_names=names if task.parts else (),
-            errors=np.stack([one.found.error / patches for one in done]).astype(np.float32) if several else None,
-            chances=np.stack([one.chances for one in done]).astype(np.float32) if several else None,
+            errors=(outcome.found.error[None] / patches).astype(np.float32) if outcome.known else None,
+            chances=outcome.chances[None].astype(np.float32) if outcome.known else None,
             sampling={
                 "top": self.top,
                 "confidence": self.confidence,
-                **{name: [getattr(one, name) for one in done] for name in ("draws", "samples", "ended")},
+                **{name: [getattr(outcome, name)] for name in ("draws", "samples", "ended")},
             },
-            moments=np.stack([one.moments for one in done], axis=1) if kept else None,
+            moments=outcome.moments[:, None] if outcome.known and outcome.moments.size else None,
+            **about,
         )
 
     def settings(self) -> dict[str, Any]:
@@ -283,37 +280,46 @@ def _check_start(start: Attribution, recipe: Recipe, train: ImageSet, queries: I
             raise PatchtraceError(f"a result of other images cannot be continued: the {name} changed since it was made")
 
 
-def _room(memory: int, images: int, queries: int, levels: Sequence[LevelWork], keep: bool, parts: bool) -> int:
-    """What is left for comparisons when the process and what it knows of each image have taken theirs."""
-    steps = sum(len(level.steps) for level in levels) if parts else 0
-    moments = 24 * len(levels)
-    each = ID_BYTES + moments + 8 * (len(levels) + 12 + steps)  # of the query at work, with what is computed on the way
-    each += queries * (16 + 4 * steps + 2 * moments * keep)  # of the result
-    if images * each > memory // 2:
-        needed = -(-(PROCESS_BYTES + 2 * images * each) // 10**8) / 10
+def _room(memory: int, queries: int, task: Task) -> tuple[int, bool]:
+    """What is left for comparisons when the process and what it knows of each image have taken theirs.
+
+    Also whether the result can hold what a later run could go on with.
+    """
+    steps = sum(len(level.steps) for level in task.levels) if task.parts else 0
+    moments = 24 * len(task.levels)
+    each = ID_BYTES + moments + 8 * (2 * len(task.levels) + 8 + steps)  # of the query at work, with what it computes
+    each += 3 * 8 * together(task.images)  # draws that are summed in one go
+    each += 2 * queries * (16 + 4 * steps)  # of the result, for each query and then joined
+    room = memory - PROCESS_BYTES - task.images * each
+    if task.images * each > 3 * memory // 4:
+        needed = -(-(PROCESS_BYTES + 4 * task.images * each // 3) // 10**8) / 10
         raise PatchtraceError(
-            f"memory is {memory / 1e9:g} GB, but {images:,} images and {queries:,} queries need {needed} GB: "
+            f"memory is {memory / 1e9:g} GB, but {task.images:,} images and {queries:,} queries need {needed} GB: "
             f"say memory='{needed}GB', or ask for fewer queries at once"
         )
-    return max(memory - PROCESS_BYTES - images * each, LEAST_ROOM)
+    kept = 2 * moments * queries * task.images
+    keep = kept <= memory // KEPT_PART and kept <= room // 2
+    return max(room - kept * keep, LEAST_ROOM), keep
 
 
 def _identity(
     task: Task,
     settings: dict[str, Any],
-    train: ImageSet,
-    query: ImageSet,
+    facts: dict[str, Any],
     start: Attribution | None,
     rest: Rest | None,
+    engine: Engine,
+    room: int,
 ) -> str:
     """Of everything that the numbers of a query depend on."""
     given = [] if task.noise is None else [hashlib.sha256(eps.tobytes()).hexdigest() for eps in task.noise.values()]
     begun = None if start is None else [start.sampling, start.facts["queries"]["fingerprint"]]
-    images = [train.fingerprint(), query.fingerprint()]
-    if rest:
-        images += [rest.images.fingerprint(), str(rest.weight)]
-    plain = json.dumps([settings, asdict(task.rules), task.parts, images, given, begun], sort_keys=True, default=str)
-    return hashlib.sha256(plain.encode()).hexdigest()
+    images = [facts[name]["fingerprint"] for name in ("train", "queries")]
+    others = [rest.images.fingerprint(), rest.weight] if rest else []
+    rules = asdict(task.rules) if task.recipe.draws == "auto" else None
+    kind = [facts["versions"]["patchtrace"], getattr(engine, "instructions", ""), room < ROOM_FOR_ALL_BLOCKS and room]
+    everything = [settings, rules, task.parts, images, others, given, begun, kind]
+    return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()
 
 
 def _with_noise(

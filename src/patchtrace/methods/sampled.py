@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from patchtrace.attribution import Attribution
-from patchtrace.engines import Job, NoisyQuery
-from patchtrace.methods.levels import TOGETHER, LevelWork, StepWork, drawn
+from patchtrace.engines import Job, Masses, NoisyQuery
+from patchtrace.methods.levels import LevelWork, drawn, together
 from patchtrace.methods.unfinished import Unfinished
 from patchtrace.progress import Counter
 from patchtrace.recipe import Recipe
 from patchtrace.sampling import Estimate, Moments, Plan, chance_of_top, estimate
 
-#: What does the jobs, in their order: (versions, train) for each.
-Masses = Callable[[Iterable[Job]], Iterator[NDArray[np.float64]]]
+#: What is kept of each level's moments.
+KEPT = ("mean", "squares", "inner", "samples", "draws")
 
 
 class Outcome(NamedTuple):
@@ -91,11 +91,13 @@ class Sampled:
 
     def run(self) -> None:
         """Draw until it is enough."""
-        found = self.unfinished.load() if self.unfinished else None
+        found = self.unfinished.load(self._state()) if self.unfinished else None
         if found:
             before = self._drawn()
             self._restore(found)
-            self.task.count.total -= self._work([now - then for now, then in zip(self._drawn(), before, strict=True)])
+            if self.task.recipe.draws != "auto":  # there only what is still to be done is in the total
+                made = [now - then for now, then in zip(self._drawn(), before, strict=True)]
+                self.task.count.total -= self._work(made)
         wanted = self.task.recipe.draws
         if wanted == "auto":
             self._settle()
@@ -145,10 +147,11 @@ class Sampled:
 
     def _fill(self) -> None:
         """Draw until each level has what it is to have in this round."""
+        some = together(self.task.images)
         chunks = [
-            (number, first, min(first + TOGETHER, target))
+            (number, first, min(first + some, target))
             for number, (moments, target) in enumerate(zip(self.moments, self.targets, strict=True))
-            for first in range(moments.draws, target, TOGETHER)
+            for first in range(moments.draws, target, some)
         ]
         masses = self.masses(job for chunk in chunks for job in self._jobs(*chunk))
         first_step = np.cumsum([0, *(len(level.steps) for level in self.task.levels)])
@@ -176,7 +179,7 @@ class Sampled:
         patchwork = level.patchwork and task.noise is None
         query = NoisyQuery.of(self.clean, noise, *task.recipe.noise_at(level.t), patchwork=patchwork)
         for step in level.steps:
-            yield Job(query, step.comparison, task.recipe.flips, _counted(task.count, step))
+            yield Job(query, step.comparison, task.recipe.flips, task.count.per_image(step.cost))
 
     def _work(self, draws: list[int]) -> int:
         return self.task.compared * sum(n * level.cost for n, level in zip(draws, self.task.levels, strict=True))
@@ -193,16 +196,15 @@ class Sampled:
         return np.asarray(self.sums / draws[:, None])
 
     def _state(self) -> dict[str, NDArray[Any]]:
-        names = ("mean", "squares", "inner", "samples", "draws")
-        moments = {name: np.array([getattr(level, name) for level in self.moments]) for name in names}
+        moments = {
+            f"{name} {number}": np.asarray(getattr(level, name))
+            for number, level in enumerate(self.moments)
+            for name in KEPT
+        }
         return {**moments, "sums": self.sums, "targets": np.array(self.targets), "ended": np.array(self.ended)}
 
     def _restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         for number, moments in enumerate(self.moments):
-            moments.mean, moments.squares, moments.inner = (state[n][number] for n in ("mean", "squares", "inner"))
-            moments.samples, moments.draws = int(state["samples"][number]), int(state["draws"][number])
+            moments.mean, moments.squares, moments.inner, samples, draws = (state[f"{name} {number}"] for name in KEPT)
+            moments.samples, moments.draws = int(samples), int(draws)
         self.sums, self.targets, self.ended = state["sums"], state["targets"].tolist(), str(state["ended"])
-
-
-def _counted(count: Counter, step: StepWork) -> Callable[[int], None]:
-    return count.per_image(step.cost)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 
 from patchtrace.files import replacing
 
-#: What a run that is killed may lose, besides the comparison it is at.
+#: What a run that is killed may lose, besides the draws it is at.
 SECONDS_BETWEEN_SAVES = 10.0
 
 
@@ -43,15 +45,27 @@ class Unfinished:
             np.savez(stream, allow_pickle=False, **state)
         self._saved = time.monotonic()
 
-    def load(self) -> dict[str, NDArray[Any]] | None:
-        """What was kept; nothing if there is nothing, or if it is damaged."""
-        for half_written in self.path.parent.glob(f".{self.path.name}.*"):
-            half_written.unlink(missing_ok=True)
+    def load(self, like: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]] | None:
+        """What was kept, if it has the names and shapes of this; nothing if there is nothing, or if it is damaged."""
         try:
             with np.load(self.path, allow_pickle=False) as archive:
-                return {name: archive[name] for name in archive.files}
+                found = {name: archive[name] for name in archive.files}
+            if {name: one.shape for name, one in found.items()} != {name: one.shape for name, one in like.items()}:
+                raise ValueError("it holds something else")
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             warnings.warn(f"unfinished work in {str(self.path)!r} is damaged and done again ({error})", stacklevel=2)
             return None
+        return found
+
+
+def clear(directory: Path) -> None:
+    """Delete the unfinished work in a directory, and nothing else that may be in it."""
+    if not directory.is_dir():
+        return
+    for path in directory.iterdir():
+        if re.fullmatch(r"\.?[0-9a-f]{32}\.npz(\..*)?", path.name):
+            path.unlink(missing_ok=True)
+    with suppress(OSError):  # somebody else's files are in it
+        directory.rmdir()
