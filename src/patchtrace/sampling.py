@@ -22,8 +22,8 @@ PRIOR = 2.0
 #: Images that may belong to the top are drawn this often to see how often they do; many images less often, because
 #: among so many hardly anything is settled, so that all of them are drawn at most so many times.
 TRIALS, LEAST_TRIALS, MOST_DRAWN = 2000, 100, 40_000_000
-#: Numbers that are drawn at once: 32 MB.
-AT_ONCE = 4_000_000
+#: Numbers that are drawn at once: 4 MB, of which some copies are held.
+AT_ONCE = 500_000
 
 
 @dataclass
