@@ -23,8 +23,8 @@ from patchtrace.images import ImageSet
 MOST_IMAGES = 2048
 #: Patches of the query times images in a block of :func:`cut`: what keeps the answer for 16 versions below 250 MB.
 MOST_ANSWERS = 400_000
-#: Pairs of patches in a run of blocks: normalisers are added up run by run.
-PAIRS_OF_A_RUN = 10**9
+#: Pairs of patches in a run of blocks, or patches of the query times images: normalisers are added up run by run.
+PAIRS_OF_A_RUN, ANSWERS_OF_A_RUN = 10**9, 4_000_000
 
 
 class Rest(NamedTuple):
@@ -108,7 +108,8 @@ def cut(
     size = max(1, min(size, block_size(patches, train, memory)))
     waiting = memory // 4 // (4 * patches * len(train))
     working = memory // 4 // (4 * 8 * patches * size)
-    return size, max(1, PAIRS_OF_A_RUN // (size * pairs)), max(1, min(len(query), waiting, working))
+    run = min(PAIRS_OF_A_RUN // (size * pairs), ANSWERS_OF_A_RUN // (size * patches))
+    return size, max(1, run), max(1, min(len(query), waiting, working))
 
 
 class Total:
