@@ -63,7 +63,7 @@ stability: $(VENV)/installed
 screenshots: $(VENV)/installed-test browser
 	$(BIN)/python benchmarks/screenshots.py
 
-# Large collections: the figures of docs/scale.md. Hours.
+# Large collections: time, memory, clusters, shortlists, kills. Hours; figures go to benchmarks/results/scale.json.
 scale: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cluster]'
 	$(BIN)/python benchmarks/scale.py

@@ -1,4 +1,4 @@
-"""Large collections: time, memory, clusters, the shortlist, and what a kill costs. Prints the tables of docs/scale.md.
+"""Large collections: time, memory, clusters, the shortlist, and what a kill costs.
 
     make scale                                        # all but the million; hours
     .venv/bin/python benchmarks/scale.py exact        # one section: exact, cluster, recall, kill, memory, million

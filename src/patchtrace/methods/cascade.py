@@ -19,9 +19,9 @@ from patchtrace.methods.nda import NDA
 from patchtrace.progress import Progress
 from patchtrace.recipe import Level, Recipe, Scale
 
-#: The coarse pass: the shorter side of its pictures, about, its levels, and its draws of each. Found by trying some
-#: hundred combinations (docs/scale.md): small patches at low noise tell what larger pictures resemble, for a small
-#: part of the work.
+#: The coarse pass: the shorter side of its pictures, about, its levels, and its draws of each. Found by trying many
+#: (`benchmarks/scale.py recall` measures what it finds): small patches at low noise tell what larger pictures resemble,
+#: for a small part of the work.
 COARSE_SIDE, COARSE_DRAWS = 8, 4
 COARSE_LEVELS = (
     Level(50, (Scale(5),)),
