@@ -83,7 +83,7 @@ SECTIONS: dict[str, list[list[str]]] = {
     ],
     "counterfactual": [
         [
-            *("counterfactual", *COLLECTION, "--queries", "5", "--remove", "200", "--chance-models", "3"),
+            *("counterfactual", *COLLECTION, "--queries", "4", "--remove", "200", "--chance-models", "3"),
             *("--method", "nda", "--method", "embedding", "--method", "pixel", "--jobs", "2", "-o", "counterfactual"),
         ]
     ],
