@@ -34,7 +34,6 @@ COLLECTION = ["--train", "data.npz", "--train-key", "train"]
 QUERIES = ["--queries", "data.npz", "--query-key", "val"]
 TRUTH = ["--classes", "train_label", "--loss-timesteps", "20", "--loss-draws", "2", "--cache", "cache", "--jobs", "2"]
 EVERY = [argument for name in CONTESTANTS for argument in ("--method", name)]
-TUNED = ["--recipe", "tuned/recipe.toml", "--draws", "4"]
 #: Values for the ablation that two cores can do in half an hour.
 VALUES = {
     "timestep": "50,100,200,300,500",
@@ -72,15 +71,6 @@ SECTIONS: dict[str, list[list[str]]] = {
         ["lds", *COLLECTION, "--generated", str(GENERATED), *TRUTH, *EVERY, "-o", "generated"],
     ],
     "ablation": [["ablate", "validation/truth.npz", *COLLECTION, *QUERIES, *BASE, "-o", "ablation"]],
-    "tuning": [
-        [
-            *("tune", "validation/truth.npz", *COLLECTION, *QUERIES, *BASE),
-            *("--search", "levels,gamma,k,exponent", "--cache", "ablation/parts", "-o", "tuned/recipe.toml"),
-        ],
-        # on the queries that the recipe was not chosen on: lambda and recipe are chosen on the same half
-        ["lds", *COLLECTION, *QUERIES, *TRUTH, *EVERY, *TUNED, "-o", "validation-tuned"],
-        ["lds", *COLLECTION, "--generated", str(GENERATED), *TRUTH, *EVERY, *TUNED, "-o", "generated-tuned"],
-    ],
     "counterfactual": [
         [
             *("counterfactual", *COLLECTION, "--queries", "4", "--remove", "200", "--chance-models", "3"),
@@ -112,12 +102,12 @@ def main() -> None:
 
 
 def keep() -> None:
-    """Copy what is small: tables, truths, figures, the tuned recipe."""
+    """Copy what is small: tables, truths, figures."""
     for path in sorted(WORK.glob("*/*")):
         if path.parent.name in ("cache", "originals", "parts"):
             continue
         place = DOCS / f"results-{path.parent.name}-{path.name}" if path.suffix == ".png" else None
-        if path.suffix in (".csv", ".npz", ".toml"):
+        if path.suffix in (".csv", ".npz"):
             place = KEPT / path.parent.name / path.name
         if place:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -126,16 +116,14 @@ def keep() -> None:
 
 def tables() -> None:
     """The tables of docs/results.md, out of the CSV files that are kept."""
-    for tuned in ("", "-tuned"):
-        sets = {name: _rows(KEPT / f"{name}{tuned}" / "lds.csv") for name in ("validation", "generated")}
-        if not all(sets.values()):
-            continue
-        print("| method | validation | generated | has to see | seconds a query |\n|---|---|---|---|---|")
+    sets = {name: _rows(KEPT / name / "lds.csv") for name in ("validation", "generated")}
+    if all(sets.values()):
+        print("| method | validation | generated | has to see | seconds |\n|---|---|---|---|---|")
         for name in sorted(CONTESTANTS, key=lambda name: -float(sets["validation"][name]["lds"])):
             cells = [_interval(rows[name]) for rows in sets.values()]
             row = sets["validation"][name]
-            seconds = float(row["seconds"]) / VALIDATION
-            print(f"| {name} | {' | '.join(cells)} | {row['sees']} | {seconds:.2g} |")
+            seconds = float(row["seconds"])
+            print(f"| {name} | {' | '.join(cells)} | {row['sees']} | {seconds:.{0 if seconds > 1 else 2}f} |")
         print()
     for row in _rows(KEPT / "counterfactual" / "summary.csv", "measure", "method").values():
         print("| " + " | ".join(row.values()) + " |")
