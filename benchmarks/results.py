@@ -73,7 +73,18 @@ SECTIONS: dict[str, list[list[str]]] = {
     "ablation": [["ablate", "validation/truth.npz", *COLLECTION, *QUERIES, *BASE, "-o", "ablation"]],
     "counterfactual": [
         [
-            *("counterfactual", *COLLECTION, "--queries", "4", "--remove", "200", "--chance-models", "3"),
+            *(
+                "counterfactual",
+                *COLLECTION,
+                "--epochs",
+                "40",
+                "--queries",
+                "5",
+                "--remove",
+                "200",
+                "--chance-models",
+                "3",
+            ),
             *("--method", "nda", "--method", "embedding", "--method", "pixel", "--jobs", "2", "-o", "counterfactual"),
         ]
     ],
