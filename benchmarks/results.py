@@ -73,18 +73,7 @@ SECTIONS: dict[str, list[list[str]]] = {
     "ablation": [["ablate", "validation/truth.npz", *COLLECTION, *QUERIES, *BASE, "-o", "ablation"]],
     "counterfactual": [
         [
-            *(
-                "counterfactual",
-                *COLLECTION,
-                "--epochs",
-                "40",
-                "--queries",
-                "5",
-                "--remove",
-                "200",
-                "--chance-models",
-                "3",
-            ),
+            *("counterfactual", *COLLECTION, "--queries", "6", "--remove", "200", "--chance-models", "4"),
             *("--method", "nda", "--method", "embedding", "--method", "pixel", "--jobs", "2", "-o", "counterfactual"),
         ]
     ],

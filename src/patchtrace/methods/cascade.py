@@ -197,7 +197,7 @@ def chosen(scores: NDArray[np.floating[Any]], shortlist: int) -> tuple[NDArray[n
 
     >>> best, sample = chosen(np.array([5.0, 1.0, 9.0, 2.0, 3.0, 4.0]), 2)
     >>> best.tolist(), sample.tolist()
-    ([0, 2], [4])
+    ([0, 2], [3])
     """
     order = np.argsort(-scores, kind="stable")
     others = order[shortlist:]
