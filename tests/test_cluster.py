@@ -155,31 +155,6 @@ def test_a_worker_that_is_killed_changes_nothing(two):
 
 
 @pytest.mark.usefixtures("_small_pieces")
-@pytest.mark.parametrize("job", [0, 2])
-def test_a_worker_that_hangs_does_not_stall_it(two, monkeypatch, job):
-    monkeypatch.setattr(cluster, "PATIENCE", 8.0)
-    train, jobs, here = pieces(count=4)
-    pids = list(two.run(os.getpid).values())
-    hung = []
-
-    def hang(_):
-        if not hung:
-            os.kill(pids[0], signal.SIGSTOP)
-            hung.append(pids[0])
-
-    jobs[job] = jobs[job]._replace(progress=hang)
-    watchdog = threading.Timer(150, os.kill, (pids[0], signal.SIGCONT))
-    watchdog.start()
-    try:
-        for one, other in zip(on(two, train)(jobs), here, strict=True):
-            np.testing.assert_array_equal(one, other)
-        assert watchdog.is_alive(), "it waited until the worker woke up"
-    finally:
-        watchdog.cancel()
-    assert hung
-
-
-@pytest.mark.usefixtures("_small_pieces")
 def test_who_stops_listening_stops_the_work(two):
     train, jobs, _ = pieces()
     masses = on(two, train)(jobs)
