@@ -7,9 +7,10 @@ import sys
 
 import numpy as np
 import pytest
+from stopping import stopping_after
 
 from patchtrace import Attribution
-from patchtrace.methods import nda, unfinished
+from patchtrace.methods import unfinished
 
 
 @pytest.fixture(autouse=True)
@@ -17,36 +18,15 @@ def _save_always(monkeypatch):
     monkeypatch.setattr(unfinished, "SECONDS_BETWEEN_SAVES", 0.0)
 
 
-def stopped_at(job, monkeypatch):
-    """Ctrl-C at this comparison."""
-    begun = []
-    real = nda.masses_here
-
-    def limited(*arguments):
-        masses = real(*arguments)
-
-        def some(wanted):
-            for number, each in enumerate(wanted):
-                begun.append(number)
-                if len(begun) > job:
-                    raise KeyboardInterrupt
-                yield next(masses([each]))
-
-        return some
-
-    monkeypatch.setattr(nda, "masses_here", limited)
-    return begun
-
-
 def test_a_stopped_run_goes_on_and_ends_the_same(photos, tmp_path, call, monkeypatch):
     words = ["attribute", photos, "--train", photos, "--size", "8", "--draws", "2"]
     with monkeypatch.context() as patch:
-        total = stopped_at(10**6, patch)
+        total = stopping_after(10**6, patch, KeyboardInterrupt)
         code, calm, _ = call(*words, "-o", tmp_path / "calm")
     assert code == 0
     assert not (tmp_path / "calm" / "unfinished").exists()
     with monkeypatch.context() as patch:
-        stopped_at(len(total) // 2, patch)
+        stopping_after(len(total) // 2, patch, KeyboardInterrupt)
         code, out, err = call(*words, "-o", tmp_path / "run")
     assert code == 130
     assert "interrupted" in err
@@ -55,7 +35,7 @@ def test_a_stopped_run_goes_on_and_ends_the_same(photos, tmp_path, call, monkeyp
     kept = len(list((tmp_path / "run" / "unfinished").iterdir()))
     assert kept >= out.count("effective sources")
     with monkeypatch.context() as patch:
-        begun = stopped_at(10**6, patch)
+        begun = stopping_after(10**6, patch, KeyboardInterrupt)
         code, out, _ = call(*words, "-o", tmp_path / "run")
     assert code == 0
     assert out == calm
@@ -78,7 +58,7 @@ def test_who_stops_reading_does_not_stop_the_run(photos, tmp_path):
 
 def test_tables_come_query_by_query(photos, call, monkeypatch):
     with monkeypatch.context() as patch:
-        stopped_at(30, patch)
+        stopping_after(30, patch, KeyboardInterrupt)
         code, out, _ = call("attribute", photos, "--train", photos, "--size", "8", "--draws", "2")
     assert code == 130
     assert 1 <= out.count("effective sources") < 6

@@ -12,9 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from stopping import stopping_after
 
 from patchtrace import NDA, Level, Recipe, Scale
-from patchtrace.methods import nda, unfinished
+from patchtrace.methods import unfinished
 
 RNG = np.random.default_rng(3)
 TRAIN = RNG.integers(0, 256, (30, 8, 8, 3), dtype=np.uint8)
@@ -36,46 +37,25 @@ class Stop(Exception):
     pass
 
 
-def stopping_after(jobs, monkeypatch):
-    """Make the comparisons fail after so many; returns how many were begun."""
-    begun = []
-    real = nda.masses_here
-
-    def limited(*arguments):
-        masses = real(*arguments)
-
-        def some(wanted):
-            for job in wanted:
-                begun.append(job)
-                if len(begun) > jobs:
-                    raise Stop
-                yield next(masses([job]))
-
-        return some
-
-    monkeypatch.setattr(nda, "masses_here", limited)
-    return begun
-
-
 @pytest.mark.parametrize("draws", ["auto", 5, 18])
 @pytest.mark.parametrize("parts", [False, True])
 def test_stopped_anywhere_it_ends_with_the_same_numbers(tmp_path, monkeypatch, draws, parts):
     recipe = replace(RECIPE, draws=draws)
     whole = run(recipe=recipe, parts=parts)
     with monkeypatch.context() as patch:
-        begun = stopping_after(10**6, patch)
+        begun = stopping_after(10**6, patch, Stop)
         run(recipe=recipe, parts=parts)
     total = len(begun)
     stops = 0
     for jobs in range(1, total, max(1, total // 6)):
         with monkeypatch.context() as patch:
-            stopping_after(jobs, patch)
+            stopping_after(jobs, patch, Stop)
             directory = tmp_path / str(jobs)
             with pytest.raises(Stop):
                 run(directory, recipe, parts=parts)
         stops += 1
         with monkeypatch.context() as patch:
-            begun = stopping_after(10**6, patch)
+            begun = stopping_after(10**6, patch, Stop)
             result = run(directory, recipe, parts=parts)
         assert len(begun) <= total - jobs + 2  # at most one chunk of draws is done again: one job for each scale
         for name in ("scores", "shares", "errors", "chances", "moments", "parts"):
@@ -86,7 +66,7 @@ def test_stopped_anywhere_it_ends_with_the_same_numbers(tmp_path, monkeypatch, d
 
 def test_what_is_finished_is_not_done_again(tmp_path, monkeypatch):
     first = run(tmp_path)
-    begun = stopping_after(0, monkeypatch)
+    begun = stopping_after(0, monkeypatch, Stop)
     again = run(tmp_path)
     assert not begun
     np.testing.assert_array_equal(again.scores, first.scores)
@@ -158,7 +138,7 @@ def test_each_query_is_told_when_it_is_done():
 def test_progress_leaves_out_what_was_done_before(tmp_path, monkeypatch, draws):
     recipe = replace(RECIPE, draws=draws)
     with monkeypatch.context() as patch:
-        stopping_after(7, patch)
+        stopping_after(7, patch, Stop)
         with pytest.raises(Stop):
             run(tmp_path, recipe)
     seen = []

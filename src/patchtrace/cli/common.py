@@ -113,15 +113,20 @@ def write_run(
             temporary.write_text(Recipe.from_dict(result.settings["recipe"]).to_toml(), encoding="utf-8")
         written.add(recipe)
     if result.skipped:
-        with replacing(skipped) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(("of", "id", "reason"))
-            writer.writerows((item.of, item.id, item.reason) for item in result.skipped)
+        list_skipped(result.skipped, skipped)
         written.add(skipped)
     # what only the older run had goes last, so that a failure on the way takes nothing with it
     for stale in {*(output / f"ranking.{kind}" for kind in get_args(TableFormat)), recipe, skipped} - written:
         stale.unlink(missing_ok=True)
     return skipped if result.skipped else None
+
+
+def list_skipped(skipped: tuple[Skipped, ...], path: Path) -> None:
+    """Write which images could not be read, and why."""
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(("of", "id", "reason"))
+        writer.writerows((item.of, item.id, item.reason) for item in skipped)
 
 
 def write_pictures(images: ImageSet, directory: Path, name: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,9 +11,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from patchtrace.cli.common import UNREADABLE, printable, progress_bar, say_skipped
+from patchtrace.cli.common import UNREADABLE, list_skipped, printable, progress_bar, say_skipped
 from patchtrace.cli.options import check_output, reading_options
-from patchtrace.files import replacing
 from patchtrace.images import Decoding, Skipped, Store, has_own_size
 from patchtrace.images.store.items import is_url
 from patchtrace.images.store.manifest import MANIFEST
@@ -80,7 +78,11 @@ def index(context: click.Context, /, path: tuple[str, ...], store: Path, **optio
             **{name: options[name] for name in (*_OF_PATHS, "jobs", "timeout")},
         )
     skipped = tuple(Skipped(lost.id, lost.reason) for lost in done.skipped)
-    listed = _list_skipped(store, skipped)
+    listed = store / "skipped.csv"
+    if skipped:
+        list_skipped(skipped, listed)
+    else:
+        listed.unlink(missing_ok=True)
     if not quiet:
         for remark in (*done.remarks, *(f"repaired: {damage}" for damage in done.repaired)):
             click.echo(printable(remark), err=True)
@@ -108,18 +110,6 @@ def _check_usage(context: click.Context, paths: Sequence[str], store: Path) -> N
         for option in _OF_PATHS:
             if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
                 raise click.UsageError(f"--{option.replace('_', '-')} is about how a PATH is read: say which")
-
-
-def _list_skipped(store: Path, skipped: tuple[Skipped, ...]) -> Path | None:
-    path = store / "skipped.csv"
-    if not skipped:
-        path.unlink(missing_ok=True)
-        return None
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(("of", "id", "reason"))
-        writer.writerows((item.of, item.id, item.reason) for item in skipped)
-    return path
 
 
 @click.group(name="store")
