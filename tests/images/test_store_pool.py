@@ -12,7 +12,7 @@ from PIL import Image
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding, ImageSet, Store
-from patchtrace.images.store import pool
+from patchtrace.images.store import pool, worker
 
 #: What a decoder does with a file that begins so.
 HOSTILE = {
@@ -80,7 +80,7 @@ def test_a_decoder_may_not_take_all_memory(photos):
     """The limit itself: the same picture is read with enough of it and refused with too little."""
     Image.new("RGB", (5000, 5000)).save(photos / "large.png")
     rules = Decoding(size=(8, 8))
-    for memory, readable in ((16 << 20, False), (1 << 30, True)):
+    for memory, readable in ((16 << 20, False), (512 << 20, True)):
         with pool.Pool(rules, 1, memory=memory) as decoders:
             (task,) = decoders.run(iter([pool.Task(photos / "large.png")]))
         assert task.answer is not None
@@ -130,3 +130,19 @@ def test_a_decoder_ends_by_itself_when_its_parent_is_gone(photos, hostile, monke
         assert worker.process.wait(30) == -14  # SIGALRM
     finally:
         decoders.__exit__()
+
+
+def test_a_file_that_grows_while_it_is_read_is_named(photos, monkeypatch):
+    """What would be kept is neither the file of before nor that of after."""
+    look = os.fstat
+
+    def then_grow(handle):
+        info = look(handle)
+        with (photos / "00.png").open("ab") as stream:
+            stream.write(b"more")
+        return info
+
+    monkeypatch.setattr(worker.os, "fstat", then_grow)
+    found, pixels = worker.answer({"known": (), "path": str(photos / "00.png")}, b"", Decoding())
+    assert found["reason"] == "changed while it was read"
+    assert not pixels

@@ -102,7 +102,9 @@ def _read(path: Path, rules: Decoding) -> tuple[bytes, int, str]:
             raise Unreadable("not a regular file")
         if info.st_size > rules.max_bytes:
             raise Unreadable(f"{info.st_size} bytes, more than the limit of {rules.max_bytes}")
-        content = stream.read(rules.max_bytes + 1)
+        content = stream.read(info.st_size + 1)  # not up to the limit: all that is asked for is taken at once
+    if len(content) != info.st_size:
+        raise Unreadable("changed while it was read")
     settled = time.time_ns() - info.st_mtime_ns > RECENT
     return content, info.st_size, str(info.st_mtime_ns) if settled else ""
 
