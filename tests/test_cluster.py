@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -9,6 +10,7 @@ import threading
 import time
 from dataclasses import replace
 
+import dask
 import distributed
 import numpy as np
 import pytest
@@ -79,7 +81,7 @@ def test_a_scheduler_gives_the_same_bits_as_one_process(two):
     assert there.settings == here.settings
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [1, 2, 4])
 def test_workers_that_are_started_here_give_the_same_bits(workers):
     recipe = replace(RECIPE, draws="auto")
     here = NDA(recipe, most_draws=8).fit(TRAIN).attribute(QUERIES[:1])
@@ -152,6 +154,40 @@ def test_a_worker_that_is_killed_changes_nothing(two):
     for one, other in zip(on(two, train)(jobs), here, strict=True):
         np.testing.assert_array_equal(one, other)
     assert killed
+
+
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize("job", [0, 2])
+def test_a_worker_that_hangs_does_not_stall_it(monkeypatch, job):
+    monkeypatch.setattr(cluster, "PATIENCE", 8.0)
+    train, jobs, here = pieces(count=4)
+    with (
+        # or dask itself would give it up, after minutes
+        dask.config.set({"distributed.scheduler.worker-ttl": None}),
+        # workers of its own, for one that hangs is not fit for other tests
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as workers,
+        distributed.Client(workers) as client,
+    ):
+        hung = client.run(os.getpid).popitem()[1]
+        awake = [True]
+
+        def hang(_):
+            if awake:
+                os.kill(hung, signal.SIGSTOP)
+                awake.clear()
+
+        jobs[job] = jobs[job]._replace(progress=hang)
+        wake = threading.Timer(300, os.kill, (hung, signal.SIGCONT))  # so that the test fails and does not hang itself
+        wake.start()
+        try:
+            for one, other in zip(on(client, train)(jobs), here, strict=True):
+                np.testing.assert_array_equal(one, other)
+            assert wake.is_alive(), "it waited until the worker woke up"
+        finally:
+            wake.cancel()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(hung, signal.SIGKILL)
+        assert not awake
 
 
 @pytest.mark.usefixtures("_small_pieces")

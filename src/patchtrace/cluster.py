@@ -53,6 +53,8 @@ PAIRS_OF_A_TASK = 4 * 10**9
 WAITING_TASKS = 3
 #: Seconds without news after which silent workers are given up.
 PATIENCE = 60.0
+#: Seconds in which such a worker must be back; it is done without it otherwise.
+RESTART = 60.0
 #: Bytes of pixels in a task, where it carries them.
 MOST_PIXELS = 8 << 20
 #: Seconds to reach a scheduler.
@@ -341,7 +343,7 @@ async def _remove_silent(seconds: float, dask_scheduler: Any) -> None:
     silent = [address for address, worker in dask_scheduler.workers.items() if now - worker.last_seen > seconds]
     if silent:
         await dask_scheduler.restart_workers(
-            silent, timeout=seconds, wait_for_workers=False, on_error="return", stimulus_id=f"patchtrace-silent-{now}"
+            silent, timeout=RESTART, wait_for_workers=False, on_error="return", stimulus_id=f"patchtrace-silent-{now}"
         )
 
 
