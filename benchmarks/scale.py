@@ -1,7 +1,7 @@
 """Large collections: time, memory, clusters, the shortlist, and what a kill costs.
 
-    make scale                                        # all but the million; hours
-    .venv/bin/python benchmarks/scale.py exact        # one section: exact, cluster, recall, kill, memory, million
+    make scale                                        # all; hours
+    .venv/bin/python benchmarks/scale.py exact        # one section: see SECTIONS
 
 Pictures are crops of CIFAR-2, turned over, zoomed and recoloured by chance, so that as many as wanted are natural and
 no two are alike. Stores and unfinished work lie in benchmarks/runs/scale/, figures in benchmarks/results/scale.json.
@@ -29,7 +29,6 @@ from tqdm import tqdm
 
 from patchtrace import NDA, Attribution, ImageSet, Recipe
 from patchtrace.methods import Cascade
-from patchtrace.methods.cascade import SAMPLED_PART
 
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE.parent.parent / "shared" / "data" / "cifar2.npz"
@@ -38,6 +37,8 @@ RESULTS = HERE / "results" / "scale.json"
 SIDE = 32
 #: Queries of the recall, images of its collection, and draws of its reference.
 RECALL = {"queries": 8, "images": 5000, "draws": 16}
+#: Shortlists whose recall is measured, as a part of the collection.
+PARTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
 
 
 # Pictures
@@ -79,7 +80,8 @@ def store_of(count: int) -> Path:
     store = WORK / f"{count}.store"
     if not store.exists():
         done = watched(["index", array_of(count), "-o", store, "-q"])
-        keep({"index": {str(count): done}})
+        disk = sum(file.stat().st_size for file in store.rglob("*") if file.is_file())
+        keep({"index": {str(count): {**done, "disk MB": round(disk / 1e6)}}})
     return store
 
 
@@ -145,6 +147,13 @@ def exact() -> None:
     """One query, 50,000 images, preset cifar, 1 GB."""
     words = ["attribute", query_of(), "--train", store_of(50_000), "--preset", "cifar", "--memory", "1GB", "-q"]
     keep({"exact": {"50000": watched(words)}})
+    images = ImageSet.open(store_of(50_000))
+    begin = time.perf_counter()
+    for first in range(0, len(images), 1024):
+        images.block(first, min(first + 1024, len(images)))
+    once = time.perf_counter() - begin
+    passes = sum(len(level.scales) for level in Recipe.preset("cifar").levels)
+    keep({"exact": {"reading all once": round(once, 2), "passes": passes}})
 
 
 def memory() -> None:
@@ -175,39 +184,83 @@ def cluster() -> None:
 
 
 def recall() -> None:
-    """How many of the best of a many-draw exact reference are in shortlists of any length, and what they cost."""
-    count, draws = RECALL["images"], RECALL["draws"]
-    with np.load(PICTURES) as archive:
-        train, queries = (
-            ImageSet.open(archive["train"][:count]),
-            ImageSet.open(archive["val"][100 : 100 + RECALL["queries"]]),
-        )
-    reference = NDA(replace(Recipe.preset("cifar"), draws=draws)).fit(train)
-    with tqdm(total=1, desc="reference", disable=None) as bar:
-        best = reference.attribute(queries, unfinished=WORK / "reference", progress=_on(bar)).scores
-    cascade = Cascade(count // 10, Recipe.preset("cifar")).fit(train)
-    recipe, factor = cascade.coarse()
-    begin = time.perf_counter()
-    coarse = NDA(recipe).fit(train.smaller(factor)).attribute(queries.smaller(factor)).scores
-    seconds = (time.perf_counter() - begin) / len(queries)
-    begin = time.perf_counter()
-    NDA(Recipe.preset("cifar")).fit(train).attribute(queries.subset([0]))
-    one_draw = time.perf_counter() - begin
-    curve = {}
-    for part in (0.01, 0.02, 0.05, 0.1, 0.2):
-        listed = np.argsort(-coarse, axis=1)[:, : int(part * count)]
-        curve[str(part)] = [
-            float(
-                np.mean([np.isin(np.argsort(-row)[:top], some).mean() for row, some in zip(best, listed, strict=True)])
-            )
-            for top in (10, 100)
-        ]
-    work = {str(part): part * (1 + SAMPLED_PART) * one_draw + seconds for part in (0.01, 0.02, 0.05)}
-    times = {
-        part: {str(d): d * one_draw / (seconds + d * (value - seconds)) for d in (1, 4, 16)}
-        for part, value in work.items()
+    """How many of the best of a many-draw exact reference are in shortlists of any length."""
+    count = RECALL["images"]
+    train, queries = _recall_images()
+    best = _reference(train, queries)
+    recipe, factor = Cascade(count // 10, Recipe.preset("cifar")).fit(train).coarse()
+    small = NDA(replace(recipe, draws=1)).fit(train.smaller(factor))
+    rankings = {
+        "coarse pass": NDA(recipe).fit(train.smaller(factor)).attribute(queries.smaller(factor)).scores,
+        "coarse pass, one draw": small.attribute(queries.smaller(factor)).scores,
+        "one exact draw": NDA(replace(Recipe.preset("cifar"), seed=1)).fit(train).attribute(queries).scores,
+        "chance": np.random.default_rng(0).random(best.shape),
     }
-    keep({"recall": {"curve": curve, "coarse seconds": seconds, "exact draw seconds": one_draw, "times faster": times}})
+    curves = {
+        name: {str(part): [_found(best, scores, part, top) for top in (10, 100)] for part in PARTS}
+        for name, scores in rankings.items()
+    }
+    keep({"recall": {**RECALL, **curves}})
+    _draw(curves)
+
+
+def _recall_images() -> tuple[ImageSet, ImageSet]:
+    with np.load(PICTURES) as archive:
+        train, queries = archive["train"][: RECALL["images"]], archive["val"][100 : 100 + RECALL["queries"]]
+    return ImageSet.open(train), ImageSet.open(queries)
+
+
+def _reference(train: ImageSet, queries: ImageSet) -> np.ndarray:
+    """Scores of many exact draws; kept, for they take long."""
+    kept = WORK / "reference"
+    if not (kept / "attribution.json").exists():
+        method = NDA(replace(Recipe.preset("cifar"), draws=RECALL["draws"])).fit(train)
+        with tqdm(total=1, desc="reference", disable=None) as bar:
+            method.attribute(queries, unfinished=WORK / "reference-unfinished", progress=_on(bar)).save(kept)
+    return Attribution.load(kept).scores
+
+
+def _found(best: np.ndarray, scores: np.ndarray, part: float, top: int) -> float:
+    """The part of the best that a list of so many has."""
+    listed = np.argsort(-scores, axis=1)[:, : int(part * best.shape[1])]
+    wanted = np.argsort(-best, axis=1)[:, :top]
+    return round(float(np.mean([np.isin(row, some).mean() for row, some in zip(wanted, listed, strict=True)])), 4)
+
+
+def _draw(curves: dict[str, dict[str, list[float]]]) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, constrained_layout=True)
+    for place, (axis, top) in enumerate(zip(axes, (10, 100), strict=True)):
+        for name, curve in curves.items():
+            style = {"coarse pass": "o-", "one exact draw": "s--", "chance": "k:"}.get(name, ".-")
+            axis.plot(
+                [100 * float(part) for part in curve], [found[place] for found in curve.values()], style, label=name
+            )
+        axis.set(
+            xscale="log", xlabel="shortlist, % of the collection", title=f"best {top} of the reference", ylim=(0, 1.03)
+        )
+        axis.set_xticks([1, 2, 5, 10, 20, 50], labels=["1", "2", "5", "10", "20", "50"], minor=False)
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+    axes[0].set(ylim=(0, 1.03), ylabel="part of them in the shortlist")
+    axes[1].legend(loc="lower right", frameon=False)
+    figure.savefig(HERE.parent / "docs" / "scale-recall.png", dpi=130)
+
+
+def faster() -> None:
+    """How much less time the cascade takes than all images at equal draws, with 5,000 of them and with 50,000."""
+    for count, draws, lists in ((5_000, 1, (50, 250, 500)), (5_000, 8, (50, 250, 500)), (50_000, 1, (500, 5_000))):
+        words = ["attribute", query_of(), "--train", store_of(count), "--preset", "cifar", "--draws", draws, "-q"]
+        whole = watched(words)["seconds"]
+        found: dict[str, Any] = {"all": whole}
+        for shortlist in lists:
+            part = watched([*words, "--shortlist", shortlist])["seconds"]
+            found[f"shortlist {shortlist}"] = {"seconds": part, "times faster": round(whole / part, 1)}
+        keep({"faster": {f"{count} images, draws {draws}": found}})
 
 
 def _on(bar: Any) -> Any:
@@ -223,66 +276,98 @@ def kill() -> None:
     random.seed(1)
     work = WORK / "kill"
     shutil.rmtree(work, ignore_errors=True)
-    photos = work / "photos"
+    photos, queries = work / "photos", work / "queries"
     photos.mkdir(parents=True)
-    for number, picture in enumerate(natural(0, 3000)):
+    queries.mkdir()
+    for number, picture in enumerate(natural(0, 1500)):
         Image.fromarray(picture).save(photos / f"{number:05d}.png")
-    index = ["index", photos, "--size", str(SIDE), "-q", "-o"]
+    for number in range(5):
+        shutil.copy(query_of(number), queries)
+
+    index = ["index", photos, "--size", SIDE, "-q", "-o"]
     took = watched([*index, work / "calm.store"])["seconds"]
-    unreadable = _killed(
-        100, took, lambda: _fresh(work / "hit.store", [*index, work / "hit.store"]), work / "hit.store"
+    stopped = unreadable = 0
+    for number in tqdm(range(100), desc="index", disable=None):
+        if random.random() < 0.3:
+            shutil.rmtree(work / "hit.store", ignore_errors=True)
+        for place, picture in enumerate(natural(10_000 + 20 * number, 10_020 + 20 * number)):
+            Image.fromarray(picture).save(photos / f"{(20 * number + place) % 1600:05d}.png")
+        stopped += _killed([*index, work / "hit.store"], took)
+        if (work / "hit.store" / "patchtrace-store.json").exists():
+            verify = [sys.executable, "-m", "patchtrace", "store", "verify", str(work / "hit.store")]
+            unreadable += subprocess.run(verify, capture_output=True, check=False).returncode != 0
+    shutil.rmtree(work / "calm.store")
+    for name in ("hit.store", "calm.store"):
+        watched([*index, work / name])
+    same = _pixels_by_id(work / "hit.store") == _pixels_by_id(work / "calm.store")
+    keep(
+        {"kill": {"index": {"stopped": stopped, "stores that could not be read": unreadable, "same in the end": same}}}
     )
-    watched([*index, work / "hit.store"])
-    same = ImageSet.open(work / "hit.store").fingerprint() == ImageSet.open(work / "calm.store").fingerprint()
-    attribute = ["attribute", photos / "00007.png", "--train", work / "calm.store", "--draws", "4", "-q", "-o"]
+
+    attribute = ["attribute", queries, "--train", work / "calm.store", "--draws", 2, "-q", "-o"]
     took = watched([*attribute, work / "calm"])["seconds"]
-    _killed(100, took, lambda: [*attribute, work / "hit"], None)
+    stopped = sum(_killed([*attribute, work / "hit"], took) for _ in tqdm(range(100), desc="attribute", disable=None))
     watched([*attribute, work / "hit"])
     one, other = (Attribution.load(work / name) for name in ("calm", "hit"))
-    equal = bool(np.array_equal(one.scores, other.scores))
-    keep({"kill": {"stores that could not be read": unreadable, "same store": same, "same scores": equal}})
+    same = bool(np.array_equal(one.scores, other.scores)) and one.query_ids == other.query_ids
+    keep({"kill": {"attribute": {"stopped": stopped, "same in the end": same}}})
 
 
-def _fresh(store: Path, words: list[Any]) -> list[Any]:
-    """Every tenth time from the beginning: a store that is done is quickly looked through."""
-    if random.random() < 0.1:
-        shutil.rmtree(store, ignore_errors=True)
-    return words
-
-
-def _killed(times: int, took: float, command: Any, store: Path | None) -> int:
-    """Kill the command so often, each time at another moment; how often the store could not be read afterwards."""
-    unreadable = 0
-    for _ in tqdm(range(times), desc="kills", disable=None):
-        words = command()
-        child = subprocess.Popen(
-            [sys.executable, "-m", "patchtrace", *map(str, words)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        time.sleep(random.uniform(0.2, took))
+def _killed(words: list[Any], longest: float) -> bool:
+    """Kill a command of patchtrace, and all that it has started, at some moment; whether it was still at work."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "patchtrace", *map(str, words)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    time.sleep(random.uniform(0.2, longest))
+    running = child.poll() is None
+    if running:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-        if store is not None and (store / "patchtrace-store.json").exists():
-            check = subprocess.run(
-                [sys.executable, "-m", "patchtrace", "store", "verify", str(store)], capture_output=True, check=False
-            )
-            unreadable += check.returncode != 0
-    return unreadable
+    return running
+
+
+def _pixels_by_id(store: Path) -> dict[str, bytes]:
+    images = ImageSet.open(store)
+    return {name: images.block(place, place + 1).tobytes() for place, name in enumerate(images.ids)}
 
 
 def million() -> None:
     """A shortlist out of a million."""
     words = ["attribute", query_of(), "--train", store_of(1_000_000), "--preset", "cifar", "--memory", "1GB", "-q"]
-    keep({"million": {"shortlist 5000": watched([*words, "--shortlist", "5000"])}})
+    for shortlist in (1_000, 10_000):
+        keep({"million": {f"shortlist {shortlist}": watched([*words, "--shortlist", shortlist])}})
 
 
-SECTIONS = {each.__name__: each for each in (exact, cluster, recall, kill, memory, million)}
+def model() -> None:
+    """What larger collections would take, from what was measured."""
+    known = json.loads(RESULTS.read_text())
+    images = 50_000
+    exact = known["exact"][str(images)]["seconds"] / images
+    short, long = (known["million"][f"shortlist {count}"]["seconds"] for count in (1_000, 10_000))
+    listed = (long - short) / 9_000
+    coarse = (short - 1_000 * listed) / 1e6
+    held = (known["memory"]["1000000 500MB"]["peak MB"] - known["memory"]["100000 500MB"]["peak MB"]) / 0.9
+    indexed = known["index"]["1000000"]
+    rows = {}
+    for count in (10**6, 10**7, 10**8):
+        rows[f"{count:.0e}"] = {
+            "exact draw, hours": round(exact * count / 3600, 2),
+            "shortlist 10000, hours": round((coarse * count + 10_000 * listed) / 3600, 2),
+            "store, GB": round(indexed["disk MB"] / 1e9 * count, 1),
+            "index, hours": round(indexed["seconds"] / 1e6 * count / 3600, 2),
+            "memory beyond the budget's floor, GB": round(held / 1e9 * count, 2),
+        }
+    keep({"model": {**rows, "microseconds an image": {"exact draw": exact * 1e6, "coarse pass": coarse * 1e6}}})
+
+
+SECTIONS = {each.__name__: each for each in (exact, cluster, recall, faster, kill, memory, million, model)}
 
 
 def main() -> None:
-    asked = sys.argv[1:] or [name for name in SECTIONS if name != "million"]
+    asked = sys.argv[1:] or list(SECTIONS)
     unknown = set(asked) - set(SECTIONS)
     if unknown:
         sys.exit(f"no section is called {unknown.pop()!r}: use {', '.join(SECTIONS)}")
