@@ -14,7 +14,7 @@ test: $(VENV)/installed-test | browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 # The kernels alone, without Python, under the sanitizers: native/tests/kernel_test.cpp.
 test-asan:

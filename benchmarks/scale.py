@@ -36,7 +36,7 @@ WORK = HERE / "runs" / "scale"
 RESULTS = HERE / "results" / "scale.json"
 SIDE = 32
 #: Queries of the recall, images of its collection, and draws of its reference.
-RECALL = {"queries": 8, "images": 5000, "draws": 16}
+RECALL = {"queries": 6, "images": 5000, "draws": 12}
 #: Shortlists whose recall is measured, as a part of the collection.
 PARTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ SHARED = ROOT.parent / "shared" / "data"
 # A machine under load is slow, not wrong; and a failing example must fail again on the next run.
 settings.register_profile("patchtrace", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patchtrace")
+
+# Ctrl-C is tested on processes that are started here; they would ignore it if this one was started to ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _shared(name: str) -> dict[str, Any]:
