@@ -112,6 +112,13 @@ def test_a_decoder_that_does_not_start_is_no_fault_of_the_images(photos, tmp_pat
         Store(tmp_path / "store").update([photos], decoding=Decoding(size=(8, 8)))
 
 
+def test_a_decoder_that_never_gets_ready_is_not_waited_for(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(pool, "PROGRAM", "import time; time.sleep(1000)")
+    monkeypatch.setattr(pool, "START", 0.5)
+    with pytest.raises(PatchtraceError, match=r"did not start \(its start took more than 0.5 seconds\)"):
+        Store(tmp_path / "store").update([photos], decoding=Decoding(size=(8, 8)))
+
+
 def test_a_pipe_among_the_files_is_not_waited_for(photos, tmp_path):
     os.mkfifo(photos / "pipe.png")
     done = Store(tmp_path / "store").update([photos], decoding=Decoding(size=(8, 8)), jobs=1)

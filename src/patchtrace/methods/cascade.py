@@ -124,9 +124,7 @@ class Cascade(Method):
         fine_work = self.shortlist * (1 + SAMPLED_PART) * (USUAL_DRAWS if draws == "auto" else draws)
         part = coarse_work / (coarse_work + fine_work)
         # the list of the coarse pass need not be settled by itself
-        plain = {
-            name: value for name, value in self.options.items() if name not in ("confidence", "most_draws", "seconds")
-        }
+        plain = {name: value for name, value in self.options.items() if name not in STOPPING}
         ranked = (
             NDA(recipe, **plain)
             .fit(train.smaller(factor))

@@ -33,6 +33,8 @@ from patchtrace.images.store.worker import main
 main()
 """
 TIMEOUT = 60.0
+#: Seconds in which a worker must have started, on a machine that is busy with other things.
+START = 120.0
 MEMORY = 4 << 30
 
 #: Orders that a worker may have waiting, so that it need not wait for us.
@@ -168,7 +170,7 @@ class Pool:
 
     def _wait(self) -> None:
         """Take what answers there are, or wait for one until the next worker has had its time."""
-        ends = [worker.since + self.timeout for worker in self._workers if worker.tasks and worker.ready]
+        ends = [worker.since + self._allowed(worker) for worker in self._workers if worker.tasks]
         patience = max(0.0, min(ends) - time.monotonic()) if ends else None
         for key, _ in self._selector.select(patience):
             worker: _Worker = key.data
@@ -178,8 +180,12 @@ class Pool:
                 self._replace(worker, _cause(worker.process))
         now = time.monotonic()
         for worker in list(self._workers):
-            if worker.tasks and worker.ready and now - worker.since >= self.timeout:
-                self._replace(worker, f"decoding took more than {self.timeout:g} seconds")
+            if worker.tasks and now - worker.since >= self._allowed(worker):
+                doing = "decoding" if worker.ready else "its start"
+                self._replace(worker, f"{doing} took more than {self._allowed(worker):g} seconds")
+
+    def _allowed(self, worker: _Worker) -> float:
+        return self.timeout if worker.ready else START
 
     def _take(self, worker: _Worker, answer: dict[str, Any], pixels: bytes) -> None:
         worker.since = time.monotonic()
