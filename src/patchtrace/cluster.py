@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 #: Pairs of patches in a task: some seconds of work.
 PAIRS_OF_A_TASK = 4 * 10**9
 #: Tasks that wait for each thread, so that none is idle while answers travel.
-WAITING_TASKS = 3
+WAITING_TASKS = 6
 #: Seconds without news after which silent workers are given up.
 PATIENCE = 60.0
 #: Seconds in which such a worker must be back; it is done without it otherwise.
@@ -278,7 +278,7 @@ class _Work:
         pairs = images * len(group.query) * group.job.comparison.pairs(*size) * (1 + group.job.flips)
         answers = 4 * images * len(group.query) * group.job.comparison.patches(*size)
         runs = -(-len(self.train) // images)
-        most = [PAIRS_OF_A_TASK // pairs, -(-runs // (2 * self.slots())), self.memory // 8 // answers]
+        most = [PAIRS_OF_A_TASK // pairs, -(-runs // (2 * self.slots())), self.memory // 2 // WAITING_TASKS // answers]
         if isinstance(self.train.pixels, np.ndarray):  # then a task carries its pixels
             most.append(MOST_PIXELS // (images * self.train.pixels[:1].nbytes))
         return max(1, min(most))
