@@ -202,10 +202,17 @@ class _Work:
     ) -> None:
         self.client, self.engine, self.train, self.rest, self.memory = client, engine, train, rest, memory
         self.how, self.remark, self.done = how, remark, 0
+        self.asked, self.threads = -math.inf, [0]
 
     def slots(self) -> int:
         """How many tasks run at once."""
-        return max(1, sum(map(int, self.client.nthreads().values())))
+        return max(1, sum(self._workers()))
+
+    def _workers(self) -> list[int]:
+        """Threads of each worker, asked for once a second at most: each time the scheduler has to answer."""
+        if time.monotonic() - self.asked > 1:
+            self.asked, self.threads = time.monotonic(), list(map(int, self.client.nthreads().values()))
+        return self.threads
 
     def begin(self, job: Job) -> Iterator[_Group]:
         """Send the comparisons of a job."""
@@ -331,7 +338,7 @@ class _Work:
 
     def _say(self) -> None:
         if self.remark:
-            self.remark(f"{self.done} tasks, {len(self.client.nthreads())} workers")
+            self.remark(f"{self.done} tasks, {len(self._workers())} workers")
 
     def _give_up_silent_workers(self) -> None:
         self.client.run_on_scheduler(_remove_silent, seconds=PATIENCE)

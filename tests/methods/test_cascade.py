@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ import pytest
 from patchtrace import NDA, Level, Recipe, Scale
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
-from patchtrace.methods.cascade import Cascade, chosen
+from patchtrace.memory import DEFAULT_MEMORY, parse_memory
+from patchtrace.methods.cascade import MEASURED_RECALL, Cascade, chosen, measured_recall
 
 RECIPE = Recipe((Level(100, (Scale(3), Scale(4, pool=2))), Level(300, (Scale(9),))), draws=2)
 
@@ -68,6 +71,7 @@ def test_it_says_what_it_is(listed):
     assert (told["images"], told["of"]) == (16, 80)
     assert told["sampled"] == 8
     assert told["coarse recipe"]["levels"][1]["scales"][1]["patch"] == 7
+    assert told["measured recall"] == measured_recall(0.2)
     assert listed.moments is None
     assert listed.query_ids == ("0", "1")
     assert listed.sampling["ended"] == ["fixed", "fixed"]
@@ -115,6 +119,30 @@ def test_who_stands_for_the_others_is_spread_over_their_ranking():
     best, sample = chosen(scores, 20)
     assert (scores[best] >= 80).all()
     np.testing.assert_array_equal(np.sort(scores[sample]), np.arange(3, 80, 8))
+
+
+def test_small_pictures_are_held_where_there_is_room_for_them(listed, monkeypatch):
+    cascade = Cascade(16, RECIPE).fit(TRAIN)
+    small, options = cascade._small(cascade.train_)
+    assert isinstance(small.pixels, np.ndarray)
+    assert options["memory"] == parse_memory(DEFAULT_MEMORY) - small.pixels.nbytes
+    on_a_cluster = Cascade(16, RECIPE, cluster="local:2").fit(TRAIN)
+    assert not isinstance(on_a_cluster._small(cascade.train_)[0].pixels, np.ndarray)
+    monkeypatch.setattr("patchtrace.methods.cascade.parse_memory", lambda _: 3 * small.pixels.nbytes)
+    lazy, options = cascade._small(cascade.train_)
+    assert not isinstance(lazy.pixels, np.ndarray)
+    assert options == {}
+    monkeypatch.setattr(Cascade, "_small", lambda self, train: (lazy, {}))
+    np.testing.assert_array_equal(Cascade(16, RECIPE).fit(TRAIN).attribute(QUERIES).scores, listed.scores)
+
+
+def test_the_recall_that_is_told_is_the_one_that_was_measured():
+    kept = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "scale.json"
+    measured = json.loads(kept.read_text())["recall"]["coarse pass"]
+    assert {float(part): tuple(found) for part, found in measured.items()} == MEASURED_RECALL
+    shortest = min(MEASURED_RECALL)
+    assert measured_recall(shortest * 0.99) is None
+    assert measured_recall(shortest * 1.01)["best 100"] == MEASURED_RECALL[shortest][1]
 
 
 def test_smaller_pictures_are_means_read_as_they_are_needed():

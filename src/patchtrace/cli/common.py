@@ -90,7 +90,19 @@ def print_table(result: Attribution, top: int) -> None:
             click.echo(f"  {result.settled(query)}")
         listed = result.settings.get("shortlist")
         if isinstance(listed, dict):
-            click.echo(f"  approximate: a coarse pass chose {listed['images']:,} of the {listed['of']:,} images")
+            chose = f"a coarse pass chose {listed['images']:,} of the {listed['of']:,} images"
+            click.echo(f"  approximate: {chose}{_recall(listed)}")
+
+
+def _recall(shortlist: dict[str, Any]) -> str:
+    """What is known of such shortlists, in words."""
+    found = shortlist.get("measured recall")
+    if not found:
+        return "; how much so short a list misses was not measured"
+    return (
+        f";\n  where it was measured, a list of {100 * found['part']:g} % of the images had "
+        f"{100 * found['best 10']:.0f} % of the best 10 and {100 * found['best 100']:.0f} % of the best 100"
+    )
 
 
 def write_run(

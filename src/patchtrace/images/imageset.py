@@ -138,6 +138,13 @@ class ImageSet:
             raise PatchtraceError(f"pictures of shape {self.shape} cannot be made {factor} times smaller")
         return replace(self, pixels=SmallerPixels(self.pixels, factor), files=())
 
+    def loaded(self) -> ImageSet:
+        """The same with all pixels in memory."""
+        pixels = np.empty(self.pixels.shape, self.pixels.dtype)
+        for start in range(0, len(self), 1024):
+            pixels[start : start + 1024] = self.pixels[start : start + 1024]
+        return replace(self, pixels=pixels)
+
     def fingerprint(self) -> str:
         """A hash of pixels and ids: equal for equal sets, in memory or in a store."""
         if isinstance(self.pixels, StorePixels) and (known := self.pixels.fingerprint_of(self.ids)):

@@ -14,6 +14,7 @@ from patchtrace.attribution import Attribution, joined
 from patchtrace.engines import Rest
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
+from patchtrace.memory import parse_memory
 from patchtrace.methods.base import Method
 from patchtrace.methods.nda import NDA
 from patchtrace.progress import Progress
@@ -30,6 +31,17 @@ COARSE_LEVELS = (
 )
 #: For each image of the shortlist so many of the others are compared, to stand for all others in the normaliser.
 SAMPLED_PART = 0.5
+#: Of the best 10 and of the best 100 of an exact reference, the part that a shortlist of this part of a collection has.
+#: Measured by `benchmarks/scale.py recall`, with 5,000 photographs of 32 x 32.
+MEASURED_RECALL = {
+    0.01: (0.675, 0.3075),
+    0.02: (0.8, 0.485),
+    0.05: (0.925, 0.75),
+    0.1: (0.975, 0.8925),
+    0.2: (1.0, 0.975),
+    0.3: (1.0, 0.9975),
+    0.5: (1.0, 0.9975),
+}
 #: Options of NDA that say when draws are enough. The coarse pass has as many as it has.
 STOPPING = ("confidence", "most_draws", "seconds")
 #: What the coarse pass takes for an image, in draws of the exact one, and draws of that, about: what progress goes by.
@@ -74,11 +86,11 @@ class Cascade(Method):
         if len(train) <= self.shortlist:
             whole = NDA(self.recipe, **self.options).fit(train)
             return whole.attribute(opened, progress=progress, remark=remark, unfinished=unfinished, finished=finished)
+        small, options = self._small(train)
         done = []
         for number in range(len(opened)):
-            done.append(
-                self._one(train, opened.subset([number]), _span(progress, number, len(opened)), remark, unfinished)
-            )
+            span = _span(progress, number, len(opened))
+            done.append(self._one(train, small, options, opened.subset([number]), span, remark, unfinished))
             if finished:
                 finished(done[-1])
         return joined(done, opened)
@@ -110,9 +122,23 @@ class Cascade(Method):
         )
         return coarse, factor
 
+    def _small(self, train: ImageSet) -> tuple[ImageSet, dict[str, Any]]:
+        """The pictures of the coarse pass, for all queries, and the options of NDA with the memory that they leave.
+
+        They are read and made once if they do not take too much of it. Workers of a cluster make their own.
+        """
+        small = train.smaller(self.coarse()[1])
+        plain = NDA(self.recipe, **self.options)
+        memory = parse_memory(plain.memory)
+        if plain.cluster is not None or small.pixels.nbytes > memory // 4:
+            return small, self.options
+        return small.loaded(), {**self.options, "memory": memory - small.pixels.nbytes}
+
     def _one(
         self,
         train: ImageSet,
+        small: ImageSet,
+        options: dict[str, Any],
         query: ImageSet,
         progress: Progress | None,
         remark: Callable[[str], None] | None,
@@ -124,16 +150,16 @@ class Cascade(Method):
         fine_work = self.shortlist * (1 + SAMPLED_PART) * (USUAL_DRAWS if draws == "auto" else draws)
         part = coarse_work / (coarse_work + fine_work)
         # the list of the coarse pass need not be settled by itself
-        plain = {name: value for name, value in self.options.items() if name not in STOPPING}
+        plain = {name: value for name, value in options.items() if name not in STOPPING}
         ranked = (
             NDA(recipe, **plain)
-            .fit(train.smaller(factor))
+            .fit(small)
             .attribute(query.smaller(factor), progress=_part(progress, 0, part), unfinished=unfinished)
         )
         listed, sample = chosen(ranked.scores[0], self.shortlist)
         weight = (len(train) - len(listed)) / len(sample)
         exact = (
-            NDA(self.recipe_, **self.options)
+            NDA(self.recipe_, **options)
             .fit(train.subset(listed))
             .attribute(
                 query,
@@ -182,6 +208,7 @@ class Cascade(Method):
                     "of": len(train),
                     "sampled": sampled,
                     "coarse recipe": ranked.settings["recipe"],
+                    "measured recall": measured_recall(len(listed) / len(train)),
                 },
             },
             errors=laid(exact.errors, estimated).astype(np.float32) if known else None,  # type: ignore[arg-type]
@@ -202,6 +229,19 @@ def chosen(scores: NDArray[np.floating[Any]], shortlist: int) -> tuple[NDArray[n
     count = min(len(others), max(1, round(SAMPLED_PART * shortlist)))
     middles = (np.arange(count) + 0.5) * len(others) / count
     return np.sort(order[:shortlist]), np.sort(others[middles.astype(np.intp)])
+
+
+def measured_recall(part: float) -> dict[str, float] | None:
+    """What is known of shortlists no longer than this part of a collection; None if shorter ones only were measured.
+
+    >>> measured_recall(0.12)["part"]
+    0.1
+    """
+    shorter = [each for each in MEASURED_RECALL if each <= part]
+    if not shorter:
+        return None
+    ten, hundred = MEASURED_RECALL[max(shorter)]
+    return {"part": max(shorter), "best 10": ten, "best 100": hundred}
 
 
 def _part(progress: Progress | None, first: float, last: float) -> Progress | None:
