@@ -68,6 +68,7 @@ def connected(address: str, *, memory: int) -> Iterator[Client]:
     ``memory`` is what each worker that is started here may use.
     """
     try:
+        import dask
         from distributed import Client, LocalCluster
     except ImportError as error:
         raise PatchtraceError("a cluster needs dask: install it with  pip install 'patchtrace[cluster]'") from error
@@ -76,6 +77,7 @@ def connected(address: str, *, memory: int) -> Iterator[Client]:
         if not local.isdigit() or int(local) < 1:
             raise PatchtraceError(f"cluster is {address!r}: use local:N with a number of workers, such as local:4")
         with (
+            dask.config.set({"distributed.worker.profile.enabled": False}),  # nobody looks at it, and it takes time
             # whoever reaches a scheduler can have it run anything: other users of this machine must not
             LocalCluster(
                 n_workers=int(local),
