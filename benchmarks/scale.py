@@ -280,21 +280,24 @@ def kill_index() -> None:
     work = _fresh("kill-index")
     photos, store = work / "photos", work / "store"
     photos.mkdir()
-    for number, picture in enumerate(natural(0, 600)):
+    for number, picture in enumerate(natural(0, 400)):
         Image.fromarray(picture).save(photos / f"{number:05d}.png")
     index = ["index", photos, "--size", SIDE, "-q", "-o", store]
     took = watched(index)["seconds"]
     stopped = unreadable = ended = wrong = number = 0
-    while stopped < KILLS:
+    ended_last = False
+    while stopped < KILLS or not ended_last:
         if random.random() < 0.3:
             shutil.rmtree(store, ignore_errors=True)
         for place, picture in enumerate(natural(10_000 + 20 * number, 10_020 + 20 * number)):
-            Image.fromarray(picture).save(photos / f"{(20 * number + place) % 700:05d}.png")
+            Image.fromarray(picture).save(photos / f"{(20 * number + place) % 500:05d}.png")
         number += 1
-        if _killed(index, took):
+        seconds = _killed(index, 1.3 * took)
+        ended_last = seconds is not None
+        if seconds is None:
             stopped += 1
         else:
-            ended += 1
+            took, ended = max(took / 2, seconds), ended + 1  # what went on where it was takes less than a whole run
             wrong += _pixels_by_id(ImageSet.open(store)) != _pixels_by_id(ImageSet.open(photos))
         if (store / "patchtrace-store.json").exists():
             verify = [sys.executable, "-m", "patchtrace", "store", "verify", str(store)]
@@ -310,16 +313,20 @@ def kill_attribute() -> None:
     queries.mkdir()
     for number in range(4):
         shutil.copy(query_of(number), queries)
-    attribute = ["attribute", queries, "--train", store_of(1_000), "--draws", 2, "-q", "-o"]
+    train = ["--train", store_of(1_000), "--limit", 100]
+    attribute = ["attribute", queries, *train, "--draws", 2, "-q", "-o"]
     took = watched([*attribute, work / "calm"])["seconds"]
     calm = Attribution.load(work / "calm")
     stopped = ended = wrong = 0
-    while stopped < KILLS:
-        if _killed([*attribute, run], took):
+    ended_last = False
+    while stopped < KILLS or not ended_last:
+        seconds = _killed([*attribute, run], 1.3 * took)
+        ended_last = seconds is not None
+        if seconds is None:
             stopped += 1
             continue
         done = Attribution.load(run)
-        ended += 1
+        took, ended = max(took / 2, seconds), ended + 1
         wrong += not (np.array_equal(done.scores, calm.scores) and done.query_ids == calm.query_ids)
         shutil.rmtree(run)
     keep({"kill": {"attribute": {"killed": stopped, "ended": ended, "wrong": wrong}}})
@@ -331,20 +338,24 @@ def _fresh(name: str) -> Path:
     return WORK / name
 
 
-def _killed(words: list[Any], longest: float) -> bool:
-    """Kill a command of patchtrace, and all that it has started, at some moment; whether it was still at work."""
+def _killed(words: list[Any], longest: float) -> float | None:
+    """Kill a command of patchtrace at some moment; if it came to its end before, the seconds that it took."""
+    begin = time.perf_counter()
     child = subprocess.Popen(
         [sys.executable, "-m", "patchtrace", *map(str, words)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    time.sleep(random.uniform(0.2, longest))
-    running = child.poll() is None
-    if running:
+    try:
+        child.wait(random.uniform(0.2, longest))
+    except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-    return running
+        return None
+    if child.returncode:
+        sys.exit(f"it ended with code {child.returncode}: patchtrace {words}")
+    return time.perf_counter() - begin
 
 
 def _pixels_by_id(images: ImageSet) -> dict[str, bytes]:
