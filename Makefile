@@ -65,7 +65,7 @@ screenshots: $(VENV)/installed-test browser
 
 # Large collections: time, memory, clusters, shortlists, kills. Hours; figures go to benchmarks/results/scale.json.
 scale: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cluster]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cluster,figures]'
 	$(BIN)/python benchmarks/scale.py
 
 # Real models, every method, judged by retraining: docs/results.md. Hours; goes on where it was stopped.

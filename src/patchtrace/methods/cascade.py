@@ -232,7 +232,7 @@ def chosen(scores: NDArray[np.floating[Any]], shortlist: int) -> tuple[NDArray[n
 
 
 def measured_recall(part: float) -> dict[str, float] | None:
-    """What is known of shortlists no longer than this part of a collection; None if shorter ones only were measured.
+    """What the longest measured list had that is no longer than this; None if all that were measured are longer.
 
     >>> measured_recall(0.12)["part"]
     0.1
