@@ -77,3 +77,10 @@ def test_importing_patchtrace_loads_no_optional_part():
     code = f"import patchtrace.cli, sys; print([m for m in {optional} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_takes_long_to_load_is_loaded_when_it_is_used():
+    slow = ("scipy.stats", "scipy.spatial", "scipy.special", "scipy.linalg")
+    code = f"import patchtrace.cli, patchtrace.cluster, sys; print([m for m in {slow} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

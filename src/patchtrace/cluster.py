@@ -59,6 +59,11 @@ RESTART = 60.0
 MOST_PIXELS = 8 << 20
 #: Seconds to reach a scheduler.
 TIMEOUT = 30.0
+#: What takes time on workers and helps nobody here: a profile, and giving back all memory after each image compared.
+LOCAL_WORKERS = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
+}
 
 
 @contextmanager
@@ -77,7 +82,7 @@ def connected(address: str, *, memory: int) -> Iterator[Client]:
         if not local.isdigit() or int(local) < 1:
             raise PatchtraceError(f"cluster is {address!r}: use local:N with a number of workers, such as local:4")
         with (
-            dask.config.set({"distributed.worker.profile.enabled": False}),  # nobody looks at it, and it takes time
+            dask.config.set(LOCAL_WORKERS),
             # whoever reaches a scheduler can have it run anything: other users of this machine must not
             LocalCluster(
                 n_workers=int(local),

@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import scipy  # its parts are loaded where they are used: at once they would take every command a second
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp
 
 from patchtrace.engines import MOST_IMAGES, BlockResult, Blocks, Comparison, Engine, NoisyQuery, compared, get_engine
 from patchtrace.errors import PatchtraceError
@@ -460,8 +460,8 @@ def _expected_by(rows: Values, blocks: Blocks) -> Iterator[Values | None]:
         sums = np.stack([np.tensordot(some[:, at], block.share.astype(np.float64), (1, 2)) for at, block in answers])
         enough = sums >= LEAST_WEIGHT
         logs = normalisers + np.log(sums, out=np.full_like(sums, -np.inf), where=enough)
-        total = logsumexp(logs, axis=0)  # (machines, versions, pixels)
-        lost = logsumexp(np.where(enough, -np.inf, normalisers + math.log(LEAST_WEIGHT)), axis=0)
+        total = scipy.special.logsumexp(logs, axis=0)  # (machines, versions, pixels)
+        lost = scipy.special.logsumexp(np.where(enough, -np.inf, normalisers + math.log(LEAST_WEIGHT)), axis=0)
         weights = np.exp(logs - np.where(np.isfinite(total), total, 0.0)) / np.where(enough, sums, 1.0)
         mean: Values = np.zeros((*total.shape, 1))
         for (at, block), weight in zip(answers, weights, strict=True):

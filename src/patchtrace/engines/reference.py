@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy  # its parts are loaded where they are used: at once they would take every command a second
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
-from scipy.special import logsumexp
 
 from patchtrace.engines.contract import BlockResult, Comparison, NoisyQuery, Patchwork, Version, turned
 
@@ -36,12 +35,13 @@ class ReferenceEngine:
             top_k = np.empty_like(totals)
             mean = np.empty((*totals.shape, block.shape[1]))  # of the middle pixels, within each image
             for n, image in enumerate(block):
-                distance = cdist(query_patches, version.signal * patches(image, comparison), "sqeuclidean")
+                scaled = version.signal * patches(image, comparison)
+                distance = scipy.spatial.distance.cdist(query_patches, scaled, "sqeuclidean")
                 logits = np.where(may_pair, -distance / (2 * version.variance), -np.inf)
-                totals[:, n] = logsumexp(logits, axis=1)
+                totals[:, n] = scipy.special.logsumexp(logits, axis=1)
                 mean[:, n] = np.exp(logits - totals[:, n, None]) @ middles[n].reshape(len(image), -1).T
-                top_k[:, n] = logsumexp(np.sort(logits, axis=1)[:, -comparison.k :], axis=1)
-            normaliser = logsumexp(totals, axis=1)
+                top_k[:, n] = scipy.special.logsumexp(np.sort(logits, axis=1)[:, -comparison.k :], axis=1)
+            normaliser = scipy.special.logsumexp(totals, axis=1)
             normalisers.append(normaliser)
             shares.append(np.exp(top_k - normaliser[:, None]))
             painted.append(np.exp(totals - normaliser[:, None])[:, :, None] * mean)
@@ -85,4 +85,4 @@ def _same_overhang(height: int, width: int, comparison: Comparison) -> NDArray[n
     inside = inside.reshape(len(inside), -1)
     if comparison.border != "match":
         return np.ones((len(inside), len(inside)), dtype=np.bool_)
-    return np.asarray(cdist(inside, inside, "chebyshev") == 0)
+    return np.asarray(scipy.spatial.distance.cdist(inside, inside, "chebyshev") == 0)

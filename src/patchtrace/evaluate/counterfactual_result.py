@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy  # its parts are loaded where they are used: at once they would take every command a second
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
-from scipy.stats import t as student
 
 from patchtrace.evaluate.figures import boxes
 from patchtrace.evaluate.tables import text_table, write_csv
@@ -46,7 +46,7 @@ class Mean(NamedTuple):
     def of(cls, values: Floats, limits: tuple[float, float] = (-np.inf, np.inf)) -> Mean:
         # the standard error over resamples and Student's t, as for the LDS; of a mean, resampling has a closed form
         mean, count = float(values.mean()), len(values)
-        half = float(student.ppf(0.975, count - 1) * values.std(ddof=1) / np.sqrt(count)) if count > 1 else np.nan
+        half = float(scipy.stats.t.ppf(0.975, count - 1) * values.std(ddof=1) / np.sqrt(count)) if count > 1 else np.nan
         return cls(mean, *(float(end) for end in np.clip((mean - half, mean + half), *limits)))
 
     def __str__(self) -> str:

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy  # its parts are loaded where they are used: at once they would take every command a second
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import rankdata
-from scipy.stats import t as student
 
 from patchtrace.attribution import Attribution
 from patchtrace.errors import PatchtraceError
@@ -116,7 +115,7 @@ class Comparison:
         mean, freedom = first.mean - second.mean, first.subsets - 1
         error = _error(self.resampled[name] - self.resampled[other], first.subsets)
         sure = 0.0 if mean else 1.0  # of two that do not vary at all
-        p_value = float(2 * student.sf(abs(mean) / error, freedom)) if error > 0 else sure
+        p_value = float(2 * scipy.stats.t.sf(abs(mean) / error, freedom)) if error > 0 else sure
         return Difference(mean, _interval(mean, error, freedom, 2.0), p_value)
 
     def rows(self, against: str | None = None) -> list[dict[str, Any]]:
@@ -264,7 +263,7 @@ def _judged(foretold: Values, resampled: Values, losses: Values, seed: int) -> L
         per_query=per_query,
         interval=_interval(mean, error, freedom, 1.0),
         p_value=_permuted(first @ second.T / queries, mean, seed),
-        p_values=2 * student.sf(ratio, count - 2),
+        p_values=2 * scipy.stats.t.sf(ratio, count - 2),
         query_error=float(per_query.std(ddof=1) / np.sqrt(queries)) if queries > 1 else float("nan"),
         error=error,
         subsets=count,
@@ -273,7 +272,7 @@ def _judged(foretold: Values, resampled: Values, losses: Values, seed: int) -> L
 
 def _unit_ranks(values: Values) -> Values:
     """Ranks of each column (equal values share their mean rank), centred and of length 1; 0 where all are equal."""
-    ranks = rankdata(values, axis=0)
+    ranks = scipy.stats.rankdata(values, axis=0)
     ranks -= ranks.mean(axis=0)
     length = np.sqrt((ranks**2).sum(axis=0))
     return np.asarray(np.divide(ranks, length, out=np.zeros_like(ranks), where=length > 0))
@@ -347,5 +346,5 @@ def _error(resampled: Values, subsets: int) -> float:
 
 
 def _interval(mean: float, error: float, freedom: int, limit: float) -> tuple[float, float]:
-    half = float(student.ppf(0.975, freedom)) * error
+    half = float(scipy.stats.t.ppf(0.975, freedom)) * error
     return max(mean - half, -limit), min(mean + half, limit)

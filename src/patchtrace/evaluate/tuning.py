@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import scipy  # its parts are loaded where they are used: at once they would take every command a second
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate import figures
@@ -314,7 +314,7 @@ def _exchanged(items: tuple[T, ...], place: int, item: T) -> tuple[T, ...]:
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Ranks of each column, centred and of length 1: a product of two such columns is their rank correlation."""
-    ranks = rankdata(values, axis=0)
+    ranks = scipy.stats.rankdata(values, axis=0)
     ranks -= ranks.mean(axis=0)
     length = np.sqrt((ranks**2).sum(axis=0))
     return np.asarray(ranks / np.where(length > 0, length, 1.0))

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import scipy  # its parts are loaded where they are used: at once they would take every command a second
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 
 from patchtrace.errors import PatchtraceError
 
@@ -71,7 +71,7 @@ class Ridge:
             for part in _blocks(images, 8 * dimension, memory):
                 block = train[part].astype(np.float64)
                 kernel += block.T @ block
-        values, self.vectors = eigh(kernel, overwrite_a=True, check_finite=False)
+        values, self.vectors = scipy.linalg.eigh(kernel, overwrite_a=True, check_finite=False)
         self.values = np.maximum(values, 0.0)  # below 0 only by rounding
 
     def scores(self, queries: Features, lams: Sequence[float]) -> Iterator[NDArray[np.float64]]:
