@@ -125,8 +125,13 @@ def tables() -> None:
             seconds = float(row["seconds"])
             print(f"| {name} | {' | '.join(cells)} | {row['sees']} | {seconds:.{0 if seconds > 1 else 2}f} |")
         print()
-    for row in _rows(KEPT / "counterfactual" / "summary.csv", "measure", "method").values():
-        print("| " + " | ".join(row.values()) + " |")
+    moved = _rows(KEPT / "counterfactual" / "summary.csv", "measure", "method")
+    if moved:
+        print("| removed by | L2 | minus chance | cosine | minus chance |\n|---|---|---|---|---|")
+        for name in dict.fromkeys(row["method"] for row in moved.values()):
+            rows = (moved[f"l2 {name}"], moved[f"cosine {name}"])
+            cells = [_mean(row, column) for row in rows for column in ("", "minus_chance")]
+            print(f"| {name} | {' | '.join(cells)} |")
 
 
 def _rows(path: Path, *keys: str) -> dict[str, dict[str, str]]:
@@ -135,6 +140,16 @@ def _rows(path: Path, *keys: str) -> dict[str, dict[str, str]]:
         return {}
     with path.open(newline="", encoding="utf-8") as stream:
         return {" ".join(row[key] for key in keys or (next(iter(row)),)): row for row in csv.DictReader(stream)}
+
+
+def _mean(row: dict[str, str], column: str) -> str:
+    """A mean over queries and its interval, as the docs have it; nothing where there is none."""
+    places = 2 if row["measure"] == "l2" else 3
+    names = (column, f"{column}_low", f"{column}_high") if column else ("mean", "low", "high")
+    if not row[names[0]]:
+        return ""
+    mean, low, high = (f"{float(row[name]):{'+' if column else ''}.{places}f}" for name in names)
+    return f"{mean} ({low} to {high})"
 
 
 def _interval(row: dict[str, str]) -> str:
