@@ -36,7 +36,7 @@ WORK = HERE / "runs" / "scale"
 RESULTS = HERE / "results" / "scale.json"
 SIDE = 32
 #: Queries of the recall, images of its collection, and draws of its reference.
-RECALL = {"queries": 4, "images": 5000, "draws": 12}
+RECALL = {"queries": 12, "images": 5000, "draws": 12}
 #: Kills of each kind.
 KILLS = 100
 #: Shortlists whose recall is measured, as a part of the collection.
@@ -214,13 +214,17 @@ def _recall_images() -> tuple[ImageSet, ImageSet]:
 
 
 def _reference(train: ImageSet, queries: ImageSet) -> np.ndarray:
-    """Scores of many exact draws; kept, for they take long."""
-    kept = WORK / "reference"
-    if not (kept / "attribution.json").exists():
-        method = NDA(replace(Recipe.preset("cifar"), draws=RECALL["draws"])).fit(train)
-        with tqdm(total=1, desc="reference", disable=None) as bar:
-            method.attribute(queries, unfinished=WORK / "reference-unfinished", progress=_on(bar)).save(kept)
-    return Attribution.load(kept).scores
+    """Scores of many exact draws; kept, some queries at a time, for they take long."""
+    method = NDA(replace(Recipe.preset("cifar"), draws=RECALL["draws"])).fit(train)
+    scores = []
+    for first in range(0, len(queries), 4):
+        kept = WORK / f"reference-{RECALL['draws']}-draws-{first}"
+        if not (kept / "attribution.json").exists():
+            some = queries.subset(range(first, min(first + 4, len(queries))))
+            with tqdm(total=1, desc=f"reference {first}", disable=None) as bar:
+                method.attribute(some, unfinished=WORK / "reference-unfinished", progress=_on(bar)).save(kept)
+        scores.append(Attribution.load(kept).scores)
+    return np.concatenate(scores)
 
 
 def _found(best: np.ndarray, scores: np.ndarray, part: float, top: int) -> float:
