@@ -71,6 +71,10 @@ SECTIONS: dict[str, list[list[str]]] = {
         ["lds", *COLLECTION, "--generated", str(GENERATED), *TRUTH, *EVERY, "-o", "generated"],
     ],
     "ablation": [["ablate", "validation/truth.npz", *COLLECTION, *QUERIES, *BASE, "-o", "ablation"]],
+    "tuning": [
+        ["tune", "validation/truth.npz", *COLLECTION, *QUERIES, *BASE]
+        + ["--cache", "ablation/parts", "-o", "tuning/recipe.toml"],
+    ],
     "counterfactual": [
         [
             *("counterfactual", *COLLECTION, "--queries", "6", "--remove", "200", "--chance-models", "4"),
@@ -107,7 +111,7 @@ def keep() -> None:
         if path.parent.name in ("cache", "originals", "parts"):
             continue
         place = DOCS / f"results-{path.parent.name}-{path.name}" if path.suffix == ".png" else None
-        if path.suffix in (".csv", ".npz"):
+        if path.suffix in (".csv", ".npz", ".toml"):
             place = KEPT / path.parent.name / path.name
         if place:
             place.parent.mkdir(parents=True, exist_ok=True)
