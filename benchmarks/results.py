@@ -72,8 +72,10 @@ SECTIONS: dict[str, list[list[str]]] = {
     ],
     "ablation": [["ablate", "validation/truth.npz", *COLLECTION, *QUERIES, *BASE, "-o", "ablation"]],
     "tuning": [
-        ["tune", "validation/truth.npz", *COLLECTION, *QUERIES, *BASE]
-        + ["--cache", "ablation/parts", "-o", "tuning/recipe.toml"],
+        [
+            *("tune", "validation/truth.npz", *COLLECTION, *QUERIES, *BASE),
+            *("--cache", "ablation/parts", "-o", "tuning/recipe.toml"),
+        ]
     ],
     "counterfactual": [
         [
