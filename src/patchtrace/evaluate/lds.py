@@ -253,7 +253,7 @@ def _foretold(scores: Scores, subsets: NDArray[np.bool_], queries: int, name: st
 
 def _judged(foretold: Values, resampled: Values, losses: Values, seed: int) -> LDS:
     count, queries = losses.shape
-    first, second = _unit_ranks(foretold), _unit_ranks(losses)
+    first, second = unit_ranks(foretold), unit_ranks(losses)
     per_query = np.clip((first * second).sum(axis=0), -1.0, 1.0)
     mean, error, freedom = float(per_query.mean()), _error(resampled, count), count - 1
     with np.errstate(divide="ignore"):
@@ -270,8 +270,11 @@ def _judged(foretold: Values, resampled: Values, losses: Values, seed: int) -> L
     )
 
 
-def _unit_ranks(values: Values) -> Values:
-    """Ranks of each column (equal values share their mean rank), centred and of length 1; 0 where all are equal."""
+def unit_ranks(values: Values) -> Values:
+    """Ranks of each column (equal values share their mean rank), centred and of length 1; 0 where all are equal.
+
+    A product of two such columns is their rank correlation.
+    """
     ranks = scipy.stats.rankdata(values, axis=0)
     ranks -= ranks.mean(axis=0)
     length = np.sqrt((ranks**2).sum(axis=0))

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import scipy  # its parts are loaded where they are used: at once they would take every command a second
 from numpy.typing import NDArray
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate import figures
-from patchtrace.evaluate.lds import LDS, Difference, compare
+from patchtrace.evaluate.lds import LDS, Difference, compare, unit_ranks
 from patchtrace.evaluate.parts import ingredients
 from patchtrace.evaluate.settings import ALL_LEVELS, Axes, as_text
 from patchtrace.evaluate.study import Study
@@ -240,13 +239,13 @@ class _Search:
         truth = study.truth.select(queries)
         self.study, self.queries, self.errors, self.count, self.remark = study, queries, errors, count, remark
         self._known: dict[Recipe, NDArray[np.float64]] = {}
-        self._subsets, self._losses = truth.subsets.astype(np.float64), _ranks(truth.losses)
+        self._subsets, self._losses = truth.subsets.astype(np.float64), unit_ranks(truth.losses)
 
     def lds(self, recipe: Recipe) -> NDArray[np.float64]:
         """Of each query: as patchtrace.evaluate.lds has it, without the intervals, which take most of its time."""
         if recipe not in self._known:
             scores = self.study.store.scores(recipe, self.queries, self.count)
-            self._known[recipe] = (_ranks(-self._subsets @ scores.T) * self._losses).sum(axis=0)
+            self._known[recipe] = (unit_ranks(-self._subsets @ scores.T) * self._losses).sum(axis=0)
         return self._known[recipe]
 
     def climb(self, name: str, recipe: Recipe, number: int) -> Iterator[tuple[Step, Recipe]]:
@@ -310,11 +309,3 @@ def _levels(around: Axes) -> Iterator[tuple[str, Recipe]]:
 
 def _exchanged(items: tuple[T, ...], place: int, item: T) -> tuple[T, ...]:
     return (*items[:place], item, *items[place + 1 :])
-
-
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks of each column, centred and of length 1: a product of two such columns is their rank correlation."""
-    ranks = scipy.stats.rankdata(values, axis=0)
-    ranks -= ranks.mean(axis=0)
-    length = np.sqrt((ranks**2).sum(axis=0))
-    return np.asarray(ranks / np.where(length > 0, length, 1.0))
