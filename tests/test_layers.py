@@ -16,7 +16,9 @@ PACKAGE = Path(patchtrace.__file__).parent
 # a room may import rooms of lower layers, and those of its own only where the order inside it is said
 LAYERS = [
     ["errors", "_native"],
-    ["schedule", "files", "memory", "progress"],
+    ["checks", "files", "progress"],
+    ["schedule", "cache", "compute"],
+    ["memory"],
     ["recipe", "images", "sampling", "provenance"],
     ["attribution"],
     ["engines"],

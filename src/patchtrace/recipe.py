@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import difflib
 import math
-import numbers
-import operator
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from patchtrace.checks import choice, positive, store, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.schedule import NAMES, Schedule
 
@@ -42,12 +41,12 @@ class Scale:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        _store(self, patch=_whole("patch", self.patch, 1), pool=_whole("pool", self.pool, 1))
+        store(self, patch=whole("patch", self.patch, 1), pool=whole("pool", self.pool, 1))
         if self.pool > self.patch:
             raise PatchtraceError(
                 f"pool = {self.pool} is larger than its patch of {self.patch}: use a pool of at most {self.patch}"
             )
-        _store(self, weight=_positive("weight", self.weight))
+        store(self, weight=positive("weight", self.weight))
 
 
 @dataclass(frozen=True)
@@ -58,11 +57,11 @@ class Level:
     scales: tuple[Scale, ...]
 
     def __post_init__(self) -> None:
-        _store(self, t=_whole("t", self.t, 0))
+        store(self, t=whole("t", self.t, 0))
         scales = tuple(self.scales) if isinstance(self.scales, list | tuple) else (self.scales,)
         if not scales or not all(isinstance(scale, Scale) for scale in scales):
             raise PatchtraceError(f"level t = {self.t} needs at least one Scale, such as Scale(patch=5)")
-        _store(self, scales=scales)
+        store(self, scales=scales)
 
     def weighted_scales(self) -> tuple[tuple[Scale, float], ...]:
         """The scales with their weights divided by the sum of the level's weights."""
@@ -129,17 +128,17 @@ class Recipe:
             raise PatchtraceError(
                 f"each t may occur once, but the levels are at {steps}: put its scales into one level"
             )
-        _choice("border", self.border, get_args(Border))
-        _choice("pooling", self.pooling, get_args(Pooling))
+        choice("border", self.border, get_args(Border))
+        choice("pooling", self.pooling, get_args(Pooling))
         if not isinstance(self.flips, bool):
             raise PatchtraceError(f"flips is {self.flips!r}: use true or false")
-        _store(
+        store(
             self,
             levels=levels,
-            k=_whole("k", self.k, 1),
+            k=whole("k", self.k, 1),
             draws="auto" if self.draws == "auto" else _draws(self.draws),
-            exponent=_positive("exponent", self.exponent),
-            seed=_whole("seed", self.seed, 0),
+            exponent=positive("exponent", self.exponent),
+            seed=whole("seed", self.seed, 0),
         )
         if not isinstance(self.schedule, str | Schedule):
             raise PatchtraceError(f"schedule is {self.schedule!r}: use a name such as 'ddpm-linear', or a Schedule")
@@ -147,7 +146,7 @@ class Recipe:
             # a Schedule equal to a named one is that name, so that two ways to say it compare equal
             name = self.schedule.name
             if name in NAMES and self.schedule == Schedule.named(name):
-                _store(self, schedule=name)
+                store(self, schedule=name)
         for level in levels:
             self.noise_at(level.t)
 
@@ -192,7 +191,7 @@ class Recipe:
         >>> [level.scales[0].patch for level in Recipe.for_size(128, 96).levels]
         [7, 11, 13, 17, 19]
         """
-        side = min(_whole("height", height, 1), _whole("width", width, 1))
+        side = min(whole("height", height, 1), whole("width", width, 1))
         name, base = ("cifar", 32) if side < 48 else ("celeba", 64)
         levels = tuple(
             Level(
@@ -286,39 +285,11 @@ class Recipe:
 # -- checks and plain data ------------------------------------------------------------------------------
 
 
-def _store(frozen: object, **values: object) -> None:
-    """Set fields of a frozen object while it is being made: numbers of NumPy become plain ones, lists tuples."""
-    for name, value in values.items():
-        object.__setattr__(frozen, name, value)
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if isinstance(value, bool) or number < least:
-        raise PatchtraceError(f"{name} is {value!r}: use a whole number of at least {least}")
-    return number
-
-
 def _draws(value: Any) -> int:
     try:
-        return _whole("draws", value, 1)
+        return whole("draws", value, 1)
     except PatchtraceError as error:
         raise PatchtraceError(f"{error}, or 'auto'") from None
-
-
-def _positive(name: str, value: object) -> float:
-    number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
-    if not 0 < number < math.inf:
-        raise PatchtraceError(f"{name} is {value!r}: use a number greater than 0")
-    return number
-
-
-def _choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise PatchtraceError(f"{name} is {value!r}: use one of {', '.join(choices)}")
 
 
 def _known(kind: type, table: object, what: str) -> dict[str, Any]:

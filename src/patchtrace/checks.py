@@ -1,0 +1,48 @@
+"""Checks of settings, each with an error that says what would be right."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+from patchtrace.errors import PatchtraceError
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """A whole number of at least ``least``, as a plain int.
+
+    >>> whole("draws", 4, 1)
+    4
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or number < least:
+        raise PatchtraceError(f"{name} is {value!r}: use a whole number of at least {least}")
+    return number
+
+
+def positive(name: str, value: object) -> float:
+    """A finite number above 0, as a plain float."""
+    number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+    if not 0 < number < math.inf:
+        raise PatchtraceError(f"{name} is {value!r}: use a number greater than 0")
+    return number
+
+
+def choice(name: str, value: Any, choices: Iterable[str]) -> Any:
+    """One of the names in ``choices``."""
+    known = list(choices)
+    if value not in known:
+        raise PatchtraceError(f"{name} is {value!r}: use one of {', '.join(known)}")
+    return value
+
+
+def store(frozen: object, **values: object) -> None:
+    """Set fields of a frozen dataclass in its ``__post_init__``: checked values in place of given ones."""
+    for name, value in values.items():
+        object.__setattr__(frozen, name, value)
