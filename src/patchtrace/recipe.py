@@ -282,6 +282,42 @@ class Recipe:
         return f"k {self.k}, border {self.border}{extras}; {levels}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Stopping:
+    """When a run with ``draws="auto"`` has enough draws of the noise.
+
+    Parameters
+    ----------
+    top : int, default 10
+        Length of the list that has to settle.
+    confidence : float, default 0.95
+        Draws are added until so much of the list would stay the same with any other noise.
+    most_draws : int, default 256
+        Draw limit of each level.
+    seconds : float, optional
+        Time limit for a query. The result then depends on the speed of the machine.
+
+    Examples
+    --------
+    >>> Stopping(confidence=2)
+    Traceback (most recent call last):
+        ...
+    patchtrace.errors.PatchtraceError: confidence is 2: use a number between 0 and 1, such as 0.95
+    """
+
+    top: int = 10
+    confidence: float = 0.95
+    most_draws: int = 256
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        store(self, top=whole("top", self.top, 1), most_draws=whole("most_draws", self.most_draws, 2))
+        if not 0 < self.confidence < 1:
+            raise PatchtraceError(f"confidence is {self.confidence}: use a number between 0 and 1, such as 0.95")
+        if self.seconds is not None:
+            store(self, seconds=positive("seconds", self.seconds))
+
+
 # -- checks and plain data ------------------------------------------------------------------------------
 
 

@@ -3,27 +3,140 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from patchtrace.attribution import Attribution, facts_of
+from patchtrace.compute import Compute
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.progress import Progress
+from patchtrace.recipe import Recipe, Stopping
+
+
+class Requires(Enum):
+    """What a method requires besides the query and the collection; the value is how tables say it."""
+
+    PICTURES = "nothing"
+    ENCODER = "an encoder"
+    MODEL = "the model"
+    CHECKPOINTS = "the model and its checkpoints"
+    RETRAINING = "the model, and retraining to choose lambda"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What methods can be made from: everything that a command or an experiment has to offer.
+
+    A method takes what it needs of it in :meth:`Method.create` and names it in ``Method.options``.
+
+    Parameters
+    ----------
+    train : ImageSet
+        The collection.
+    compute : Compute, default Compute()
+        Engine, device, threads, memory, cluster.
+    recipe : Recipe, optional
+        What NDA compares; by default the one for the size of the images.
+    stopping : Stopping, default Stopping()
+        When NDA has enough draws.
+    shortlist : int, optional
+        Number of images that ``nda-shortlist`` scores exactly.
+    parts : bool, default False
+        Whether NDA keeps what each level and scale adds.
+    checkpoint : path, optional
+        Directory in which NDA keeps unfinished work.
+    draws : int, optional
+        Noises at each timestep, for methods without a recipe.
+    seed : int, default 0
+        Noise seed, for methods without a recipe.
+    encoder : str, default "efficientnet-lite0"
+        Encoder of embeddings.
+    model : path, optional
+        Directory of a diffusion model that was trained on the collection.
+    timesteps, dimension : int, default 10 and 4096
+        Timesteps at which gradients are taken, and the length that they are projected to.
+    lam : float, default 1.0
+        Ridge of TRAK and D-TRAK.
+    cache : path, optional
+        Directory in which gradients are kept.
+    """
+
+    train: ImageSet
+    compute: Compute = field(default_factory=Compute)
+    recipe: Recipe | None = None
+    stopping: Stopping = field(default_factory=Stopping)
+    shortlist: int | None = None
+    parts: bool = False
+    checkpoint: Path | None = None
+    draws: int | None = None
+    seed: int = 0
+    encoder: str = "efficientnet-lite0"
+    model: Path | None = None
+    timesteps: int = 10
+    dimension: int = 4096
+    lam: float = 1.0
+    cache: Path | None = None
+
+
+#: Every method by name, with the constructor arguments that the name stands for. Subclasses of Method register here.
+METHODS: dict[str, tuple[type[Method], Mapping[str, Any]]] = {}
+
+
+def make_method(name: str, resources: Resources) -> Method:
+    """The method of this name, made from what there is.
+
+    >>> import patchtrace.methods  # where methods register
+    >>> make_method("pixel-dot", Resources(train=ImageSet.open(np.zeros((2, 4, 4, 3), np.uint8)))).settings()
+    {'metric': 'dot'}
+    """
+    if name not in METHODS:
+        raise PatchtraceError(f"there is no method {name!r}: use {', '.join(METHODS)}")
+    kind, arguments = METHODS[name]
+    return kind.create(resources, **arguments)
 
 
 class Method(ABC):
     """A way to score training images for a query.
 
     Constructors only store; ``fit`` takes the training set, ``attribute`` scores queries against it. A method is one
-    file: its name, its settings as plain data, and ``attribute``.
+    file with one class. The class registers itself under its name, and from then on every command offers it.
+
+    Attributes
+    ----------
+    name : str
+        What results of the method are called, and, unless ``variants`` says otherwise, what the user types.
+    variants : mapping of str to mapping
+        Names that the user can type, each with the constructor arguments it stands for; by default the name alone.
+    requires : Requires
+        What the method requires besides pictures.
+    options : frozenset of str
+        Fields of :class:`Resources`, or of the Compute in it, that have a meaning for this method and not for all.
     """
 
     name: ClassVar[str]
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]]
+    requires: ClassVar[Requires] = Requires.PICTURES
+    options: ClassVar[frozenset[str]] = frozenset()
     train_: ImageSet | None = None
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "name" in cls.__dict__:  # a base class that methods share has none
+            if "variants" not in cls.__dict__:
+                cls.variants = {cls.name: {}}
+            METHODS.update({name: (cls, fixed) for name, fixed in cls.variants.items()})
+
+    @classmethod
+    def create(cls, resources: Resources, **arguments: Any) -> Self:
+        """Make the method from what there is; ``arguments`` are those of the variant."""
+        return cls(**arguments)
 
     def fit(self, train: Any) -> Self:
         """Take the training set: an ImageSet, or anything that ``ImageSet.open`` takes."""

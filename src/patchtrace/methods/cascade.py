@@ -65,12 +65,12 @@ class Cascade(Method):
         As of :class:`NDA`, which does both passes.
     """
 
-    name: ClassVar[str] = "nda"
+    name: ClassVar[str] = "nda-shortlist"
 
     def __init__(self, shortlist: int, recipe: Recipe | None = None, **options: Any) -> None:
         self.shortlist = shortlist
         self.recipe = recipe
-        self.options = options
+        self.nda_options = options
 
     def attribute(
         self,
@@ -84,7 +84,7 @@ class Cascade(Method):
         """Score every training image for every query; see :meth:`NDA.attribute`."""
         train, opened = self._opened(queries)
         if len(train) <= self.shortlist:
-            whole = NDA(self.recipe, **self.options).fit(train)
+            whole = NDA(self.recipe, **self.nda_options).fit(train)
             return whole.attribute(opened, progress=progress, remark=remark, unfinished=unfinished, finished=finished)
         small, options = self._small(train)
         done = []
@@ -96,7 +96,7 @@ class Cascade(Method):
         return joined(done, opened)
 
     def settings(self) -> dict[str, Any]:
-        return {**NDA(self.recipe, **self.options).settings(), "shortlist": self.shortlist}
+        return {**NDA(self.recipe, **self.nda_options).settings(), "shortlist": self.shortlist}
 
     @property
     def recipe_(self) -> Recipe:
@@ -110,7 +110,7 @@ class Cascade(Method):
             raise PatchtraceError(
                 f"shortlist is {self.shortlist}: use the number of images to score exactly, such as 1000"
             )
-        NDA(self.recipe, **self.options)._check(train)
+        NDA(self.recipe, **self.nda_options)._check(train)
 
     def coarse(self) -> tuple[Recipe, int]:
         """The recipe of the coarse pass, and how many times smaller its pictures are."""
@@ -128,11 +128,11 @@ class Cascade(Method):
         They are read and made once if they do not take too much of it. Workers of a cluster make their own.
         """
         small = train.smaller(self.coarse()[1])
-        plain = NDA(self.recipe, **self.options)
+        plain = NDA(self.recipe, **self.nda_options)
         memory = parse_memory(plain.memory)
         if plain.cluster is not None or small.pixels.nbytes > memory // 4:
-            return small, self.options
-        return small.loaded(), {**self.options, "memory": memory - small.pixels.nbytes}
+            return small, self.nda_options
+        return small.loaded(), {**self.nda_options, "memory": memory - small.pixels.nbytes}
 
     def _one(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from patchtrace.attribution import Attribution
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
-from patchtrace.methods.base import Method
+from patchtrace.methods.base import Method, Requires, Resources
 from patchtrace.methods.encoders import BATCH, Encoder, VectorFunction, check_encoder, encoder_name, load_encoder
 from patchtrace.methods.pixel import BLOCK, Metric, similarity
 from patchtrace.progress import Progress
@@ -54,6 +55,9 @@ class EmbeddingSimilarity(Method):
     """
 
     name: ClassVar[str] = "embedding"
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"embedding": {}, "embedding-dot": {"metric": "dot"}}
+    requires: ClassVar[Requires] = Requires.ENCODER
+    options: ClassVar[frozenset[str]] = frozenset({"encoder", "device"})
     encoder_: Encoder | None = None
     features_: NDArray[np.float32] | None = None
 
@@ -66,6 +70,10 @@ class EmbeddingSimilarity(Method):
         batch: int = BATCH,
     ) -> None:
         self.encoder, self.metric, self.device, self.batch = encoder, metric, device, batch
+
+    @classmethod
+    def create(cls, resources: Resources, **arguments: Any) -> Self:
+        return cls(resources.encoder, device=resources.compute.device, **arguments)
 
     def fit(self, train: Any) -> Self:
         super().fit(train)

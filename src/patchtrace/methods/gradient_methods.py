@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypedDict, Unpack, get_args
+from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from patchtrace.diffusion import Denoiser, checkpoints_of, spread
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.memory import DEFAULT_MEMORY, parse_memory
-from patchtrace.methods.base import Method
+from patchtrace.methods.base import Method, Requires, Resources
 from patchtrace.methods.gradient_features import features
 from patchtrace.methods.gradient_kernels import Features, cosines, products
 from patchtrace.methods.gradients import Gradients, Target
@@ -49,6 +49,8 @@ class GradientMethod(Method):
     """
 
     target: ClassVar[Target] = "loss"
+    requires: ClassVar[Requires] = Requires.MODEL
+    options: ClassVar[frozenset[str]] = frozenset({"model", "device", "memory"})
     _temporary: Path | None = None
 
     def __init__(
@@ -68,6 +70,23 @@ class GradientMethod(Method):
         self.models_: tuple[str, ...] = ()
         self.timesteps_: list[int] = []
         self.earlier_ = 0.0
+
+    @classmethod
+    def create(cls, resources: Resources, **arguments: Any) -> Self:
+        if resources.model is None:
+            raise PatchtraceError(
+                f"{cls.name} requires a model that was trained on the collection: give its directory (--model DIR)"
+            )
+        compute = resources.compute
+        return cls(
+            resources.model,
+            timesteps=resources.timesteps,
+            dimension=resources.dimension,
+            cache=resources.cache,
+            device=compute.device or "cpu",
+            memory=compute.memory,
+            **arguments,
+        )
 
     def settings(self) -> dict[str, Any]:
         return {
@@ -180,6 +199,10 @@ class GradientSimilarity(GradientMethod):
     """
 
     name: ClassVar[str] = "gradient"
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "gradient-dot": {"metric": "dot"},
+        "gradient-cosine": {"metric": "cosine"},
+    }
 
     def __init__(self, model: Model, metric: Metric = "dot", **options: Unpack[Options]) -> None:
         super().__init__(model, **options)
@@ -230,6 +253,7 @@ class TracInCP(GradientSimilarity):
     """
 
     name: ClassVar[str] = "tracincp"
+    requires: ClassVar[Requires] = Requires.CHECKPOINTS
     _metric: ClassVar[Metric] = "dot"
 
     def __init__(self, models: str | Path | Sequence[Model], **options: Unpack[Options]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from patchtrace.attribution import Attribution
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.memory import parse_memory
+from patchtrace.methods.base import Requires, Resources
 from patchtrace.methods.gradient_kernels import Ridge, check_kernel
 from patchtrace.methods.gradient_methods import GradientMethod, Model, Options
 from patchtrace.methods.gradients import Target
@@ -54,6 +55,12 @@ class TRAK(GradientMethod):
     """
 
     name: ClassVar[str] = "trak"
+    requires: ClassVar[Requires] = Requires.RETRAINING
+    options: ClassVar[frozenset[str]] = GradientMethod.options | {"lam"}
+
+    @classmethod
+    def create(cls, resources: Resources, **arguments: Any) -> Self:
+        return super().create(resources, lam=resources.lam, **arguments)
 
     def __init__(self, model: Model, lam: float = 1.0, **options: Unpack[Options]) -> None:
         super().__init__(model, **options)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from patchtrace.attribution import Attribution
 from patchtrace.images import ImageSet
 from patchtrace.memory import DEFAULT_MEMORY
-from patchtrace.methods.base import Method
+from patchtrace.methods.base import Method, Resources
 from patchtrace.progress import Progress
 from patchtrace.schedule import Schedule
 from patchtrace.score_machine import ScoreMachine
@@ -43,6 +43,7 @@ class MachineInfluence(Method):
     """
 
     name: ClassVar[str] = "machine-influence"
+    options: ClassVar[frozenset[str]] = frozenset({"draws", "seed", "engine", "device", "threads", "memory"})
 
     def __init__(
         self,
@@ -61,6 +62,18 @@ class MachineInfluence(Method):
         self.timesteps, self.draws, self.seed = timesteps, draws, seed
         self.patches, self.schedule, self.border = patches, schedule, border
         self.engine, self.device, self.threads, self.memory = engine, device, threads, memory
+
+    @classmethod
+    def create(cls, resources: Resources, **arguments: Any) -> Self:
+        compute = resources.compute
+        return cls(
+            draws=4 if resources.draws is None else resources.draws,
+            seed=resources.seed,
+            engine=compute.engine,
+            device=compute.device,
+            threads=compute.threads,
+            memory=compute.memory,
+        )
 
     def attribute(self, queries: Any, *, progress: Progress | None = None) -> Attribution:
         train, opened = self._opened(queries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -34,6 +35,7 @@ class PixelSimilarity(Method):
     """
 
     name: ClassVar[str] = "pixel"
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"pixel": {}, "pixel-dot": {"metric": "dot"}}
 
     def __init__(self, metric: Metric = "cosine") -> None:
         self.metric = metric

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from patchtrace.attribution import Attribution
 from patchtrace.errors import PatchtraceError
-from patchtrace.methods.base import Method
+from patchtrace.methods.base import Method, Resources
 from patchtrace.progress import Progress
 
 
@@ -23,6 +23,11 @@ class RandomScores(Method):
     """
 
     name: ClassVar[str] = "random"
+    options: ClassVar[frozenset[str]] = frozenset({"seed"})
+
+    @classmethod
+    def create(cls, resources: Resources, **arguments: Any) -> Self:
+        return cls(seed=resources.seed)
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
