@@ -154,6 +154,7 @@ NB_MODULE(_native, module) {
     module.def("compare", &compare_blocks, "versions"_a, "signal"_a, "variance"_a, "wide"_a, "block"_a,
                "train_colour"_a, "query_colour"_a, "rows"_a, "columns"_a, "taps"_a, "pool"_a, "middle"_a,
                "divisor"_a, "k"_a, "instructions"_a, "threads"_a, "log_normaliser"_a, "share"_a, "colour"_a.none(),
-               "noise"_a.none(), "turned"_a.none(), "noise_rows"_a.none(), "noise_columns"_a.none(), "signs"_a.none(),
-               "turned_rows"_a.none());
+               "noise"_a.none() = nb::none(), "turned"_a.none() = nb::none(), "noise_rows"_a.none() = nb::none(),
+               "noise_columns"_a.none() = nb::none(), "signs"_a.none() = nb::none(),
+               "turned_rows"_a.none() = nb::none());
 }

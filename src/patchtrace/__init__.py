@@ -11,25 +11,25 @@
 from importlib.metadata import version
 
 from patchtrace.attribution import Attribution, Hit
+from patchtrace.compute import Compute
 from patchtrace.errors import PatchtraceError
-from patchtrace.explain import Explanation, explain
 from patchtrace.images import Decoding, ImageSet, Store
 from patchtrace.methods import (
     DTRAK,
     GAS,
-    NDA,
     TRAK,
-    Cascade,
     EmbeddingSimilarity,
     GradientSimilarity,
     MachineInfluence,
     PixelSimilarity,
     RandomScores,
     TracInCP,
-    attribute,
 )
+from patchtrace.nda import NDA, Explanation, NDAShortlist, attribute, explain
+from patchtrace.nda_details import NDADetails
+from patchtrace.progress import Watch
 from patchtrace.provenance import Provenance, Samples
-from patchtrace.recipe import Level, Recipe, Scale
+from patchtrace.recipe import Level, Recipe, Scale, Stopping
 from patchtrace.schedule import Schedule
 from patchtrace.score_machine import ScoreMachine
 
@@ -41,7 +41,7 @@ __all__ = [
     "NDA",
     "TRAK",
     "Attribution",
-    "Cascade",
+    "Compute",
     "Decoding",
     "EmbeddingSimilarity",
     "Explanation",
@@ -50,6 +50,8 @@ __all__ = [
     "ImageSet",
     "Level",
     "MachineInfluence",
+    "NDADetails",
+    "NDAShortlist",
     "PatchtraceError",
     "PixelSimilarity",
     "Provenance",
@@ -59,8 +61,10 @@ __all__ = [
     "Scale",
     "Schedule",
     "ScoreMachine",
+    "Stopping",
     "Store",
     "TracInCP",
+    "Watch",
     "attribute",
     "explain",
 ]

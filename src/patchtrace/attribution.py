@@ -19,22 +19,12 @@ from numpy.typing import NDArray
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet, Skipped
+from patchtrace.nda_details import ARRAYS, NDADetails, record_of_old_run
 
 TableFormat = Literal["csv", "json", "parquet"]
 MANIFEST = "attribution.json"
-#: Raised when a later version writes what this one could not read.
-FILE_VERSION = 2
-#: Arrays of a saved result, in files of these names; those that a result does not have are not there.
-ARRAYS = ("scores", "shares", "parts", "errors", "chances", "moments")
-
-
-#: Why a query has no more draws.
-ENDED = {
-    "fixed": "the number of draws was given",
-    "settled": "the list as a whole is settled",
-    "draws": "not settled: the draws that it may have are spent",
-    "time": "not settled: the time that it may take is spent",
-}
+#: Increased when an older version could not read the files.
+FILE_VERSION = 3
 
 
 class Hit(NamedTuple):
@@ -50,14 +40,6 @@ class Hit(NamedTuple):
     share: float
     error: float | None = None
     chance: float | None = None
-
-
-class Part(NamedTuple):
-    """Which level and scale a part of the scores comes from."""
-
-    t: int
-    patch: int
-    pool: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,18 +63,8 @@ class Attribution:
         About the two sets (number, size, fingerprint, decoding rules), and the versions that made the result.
     skipped : tuple of Skipped
         Images that could not be read.
-    parts : float32 (parts, queries, train), optional
-        What each level and scale adds to the scores, before the exponent; they sum to the scores.
-    part_names : tuple of Part
-        The level and scale of each part.
-    errors : float32 (queries, train), optional
-        Standard error of each share, over the draws of the noise; NaN where there are too few draws to tell.
-    chances : float32 (queries, train), optional
-        The probability that an image belongs to the first ``sampling["top"]`` of the list.
-    sampling : mapping
-        For each query: how many draws each level had, and why there are no more.
-    moments : float64 (3, queries, levels, train), optional
-        What is needed to go on with more draws: see :mod:`patchtrace.sampling`.
+    nda : NDADetails, optional
+        What only NDA knows: errors, chances, draws, parts. None for other methods.
 
     Examples
     --------
@@ -114,22 +86,14 @@ error=None, chance=None)]
     settings: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     skipped: tuple[Skipped, ...] = ()
-    parts: NDArray[np.float32] | None = None
-    part_names: tuple[Part, ...] = ()
-    errors: NDArray[np.float32] | None = None
-    chances: NDArray[np.float32] | None = None
-    sampling: Mapping[str, Any] = field(default_factory=dict)
-    moments: NDArray[np.float64] | None = None
+    nda: NDADetails | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.query_ids), len(self.train_ids))
-        for array in (self.errors, self.chances):
-            if array is not None and array.shape != shape:
-                raise PatchtraceError(f"errors of shape {array.shape} do not fit {shape} queries and images")
         if self.scores.shape != shape or self.shares.shape != shape:
-            raise PatchtraceError(f"scores of shape {self.scores.shape} do not fit {shape} queries and images")
-        if self.parts is not None and self.parts.shape != (len(self.part_names), *shape):
-            raise PatchtraceError(f"parts of shape {self.parts.shape} do not fit {len(self.part_names)} names")
+            raise PatchtraceError(f"scores of shape {self.scores.shape} do not match {shape} queries and images")
+        if self.nda is not None:
+            self.nda.check(shape)
 
     def ranking(self, query: int) -> NDArray[np.intp]:
         """Indices of the training images, highest score first.
@@ -162,24 +126,13 @@ error=None, chance=None)]
             self.train_ids[i],
             float(self.scores[query, i]),
             float(self.shares[query, i]),
-            _known(self.errors, query, i),
-            _known(self.chances, query, i),
+            None if self.nda is None else self.nda.known("errors", query, i),
+            None if self.nda is None else self.nda.known("chances", query, i),
         )
 
     def settled(self, query: int) -> str:
-        """How much of the top of the list would stay with other noise, in words; empty where that is not known.
-
-        >>> one = np.float32([[0.6, 0.3, 0.1]])
-        >>> chances, sampling = np.float32([[0.99, 0.7, 0.31]]), {"top": 2, "confidence": 0.95, "ended": ["draws"]}
-        >>> Attribution(one, one, ("q",), ("a", "b", "c"), "nda", chances=chances, sampling=sampling).settled(0)
-        '1 of these 2 are settled at 95 %; not settled: the draws that it may have are spent'
-        """
-        if self.chances is None or not np.isfinite(self.chances[query]).all():
-            return ""
-        top, confidence = self.sampling["top"], self.sampling["confidence"]
-        listed = self.chances[query, self.ranking(query)[:top]]
-        words = f"{int((listed >= confidence).sum())} of these {len(listed)} are settled at {100 * confidence:g} %"
-        return f"{words}; {ENDED[self.sampling['ended'][query]]}"
+        """How much of the top of the list would stay with other noise, in words; empty where that is not known."""
+        return "" if self.nda is None else self.nda.settled(query, self.ranking(query))
 
     # -- files ------------------------------------------------------------------------------------------
 
@@ -187,7 +140,10 @@ error=None, chance=None)]
         """Write the result to a directory: arrays, and last a manifest with their checksums. Nothing is pickled."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        arrays = {name: array for name in ARRAYS if (array := getattr(self, name)) is not None}
+        known = {name: getattr(self.nda, name, None) for name in ARRAYS}
+        arrays = {"scores": self.scores, "shares": self.shares} | {
+            name: array for name, array in known.items() if array is not None
+        }
         checksums = {}
         for name, array in arrays.items():
             path = directory / f"{name}.npy"
@@ -203,8 +159,7 @@ error=None, chance=None)]
             "query_ids": self.query_ids,
             "train_ids": self.train_ids,
             "skipped": [asdict(item) for item in self.skipped],
-            "part_names": self.part_names,
-            "sampling": self.sampling,
+            "nda": self.nda and self.nda.record(),
             "sha256": checksums,
         }
         with replacing(directory / MANIFEST) as temporary:
@@ -215,7 +170,7 @@ error=None, chance=None)]
 
     @classmethod
     def load(cls, directory: str | Path) -> Attribution:
-        """Read a saved result, and check that nothing in it was damaged or exchanged."""
+        """Read a saved result, of this version or an earlier one, and check that nothing in it was damaged."""
         directory = Path(directory)
         try:
             manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
@@ -223,26 +178,25 @@ error=None, chance=None)]
                 raise PatchtraceError(f"{str(directory)!r} was written by a later version of patchtrace: update it")
             arrays: dict[str, NDArray[Any]] = {}
             for name, checksum in manifest["sha256"].items():
-                if name.removesuffix(".npy") not in ARRAYS:
+                if name.removesuffix(".npy") not in ("scores", "shares", *ARRAYS):
                     raise PatchtraceError(f"the result in {str(directory)!r} names an unknown file {name!r}")
                 if _sha256(directory / name) != checksum:
                     raise PatchtraceError(f"{name} in {str(directory)!r} is not the file that was saved: run it again")
                 arrays[name.removesuffix(".npy")] = np.load(directory / name, allow_pickle=False)
+            settings, method = dict(manifest["settings"]), manifest["method"]
+            record = manifest["nda"] if manifest["file_version"] >= 3 else record_of_old_run(manifest)
+            if record and record["shortlist"] and method == "nda":  # as 0.1 called it
+                method = "nda-shortlist"
             return cls(
                 arrays["scores"],
                 arrays["shares"],
                 tuple(manifest["query_ids"]),
                 tuple(manifest["train_ids"]),
-                manifest["method"],
-                manifest["settings"],
+                method,
+                settings,
                 manifest["facts"],
                 tuple(Skipped(**item) for item in manifest["skipped"]),
-                arrays.get("parts"),
-                tuple(Part(*item) for item in manifest["part_names"]),
-                arrays.get("errors"),
-                arrays.get("chances"),
-                manifest.get("sampling", {}),
-                arrays.get("moments"),
+                NDADetails.from_record(record, settings["recipe"], arrays) if record else None,
             )
         except PatchtraceError:
             raise
@@ -281,7 +235,7 @@ error=None, chance=None)]
             "settings": self.settings,
             "facts": self.facts,
             "skipped": [asdict(item) for item in self.skipped],
-            "sampling": self.sampling,
+            "nda": self.nda and self.nda.record(),
             "queries": [
                 {
                     "id": name,
@@ -296,38 +250,24 @@ error=None, chance=None)]
         }
 
 
-def _known(values: NDArray[np.float32] | None, query: int, index: int) -> float | None:
-    if values is None or not np.isfinite(values[query, index]):
-        return None
-    return float(values[query, index])
-
-
 def joined(results: Sequence[Attribution], queries: ImageSet) -> Attribution:
     """Results of single queries, in this order, as one."""
-    first = results[0]
-    facts = {**first.facts, "queries": facts_of_set(queries)}
-    skipped = [item for item in first.skipped if item.of != "queries"]
-    if len(results) == 1:
-        return replace(first, facts=facts, skipped=_with_queries(skipped, queries))
-
-    def together(name: str, axis: int) -> Any:
-        rows = [getattr(one, name) for one in results]
-        return None if any(row is None for row in rows) else np.concatenate(rows, axis=axis)
-
-    per_query = {name: [one.sampling[name][0] for one in results] for name in ("draws", "samples", "ended")}
+    skipped = [item for item in results[0].skipped if item.of != "queries"]
+    first = replace(
+        results[0],
+        facts={**results[0].facts, "queries": facts_of_set(queries)},
+        skipped=(*skipped, *(replace(item, of="queries") for item in queries.skipped)),
+    )
+    if len(results) == 1:  # large arrays are not copied
+        return first
+    details = [one.nda for one in results if one.nda is not None]
     return replace(
         first,
-        **{name: together(name, 0) for name in ("scores", "shares", "errors", "chances")},
-        **{name: together(name, 1) for name in ("parts", "moments")},
+        scores=np.concatenate([one.scores for one in results]),
+        shares=np.concatenate([one.shares for one in results]),
         query_ids=queries.ids,
-        facts=facts,
-        skipped=_with_queries(skipped, queries),
-        sampling={**first.sampling, **per_query},
+        nda=NDADetails.joined(details) if details else None,
     )
-
-
-def _with_queries(skipped: Sequence[Skipped], queries: ImageSet) -> tuple[Skipped, ...]:
-    return (*skipped, *(replace(item, of="queries") for item in queries.skipped))
 
 
 def facts_of(train: ImageSet, queries: ImageSet) -> dict[str, Any]:
@@ -351,7 +291,7 @@ def facts_of_set(images: ImageSet) -> dict[str, Any]:
         "skipped": len(images.skipped),
         "shape": list(images.shape),
         "fingerprint": images.fingerprint(),
-        "decoding": images.decoding.record() if images.decoding else "pixels were given as an array",
+        "decoding": images.decoding.record() if images.decoding else None,
         "remarks": list(images.remarks),
     }
 

@@ -48,6 +48,8 @@ class Watch:
     def part(self, first: float, last: float) -> Watch:
         """A Watch for work that is the part from ``first`` to ``last`` (0 to 1) of this one, in thousandths.
 
+        It passes remarks on, but not ``finished``: what ends a part does not end the whole.
+
         >>> Watch(lambda done, total: print(done, total)).part(0.5, 1)(1, 2)
         750 1000
         """
@@ -64,9 +66,6 @@ class _Part(Watch):
 
     def remark(self, text: str) -> None:
         self._whole.remark(text)
-
-    def finished(self, result: Any) -> None:
-        self._whole.finished(result)
 
 
 class Counter:

@@ -402,6 +402,8 @@ PRESETS: Mapping[str, Recipe] = {
     "quick": Recipe((Level(100, (Scale(5),)),), note="preset quick: one level, one scale, for a first look"),
 }
 
+#: The size to which files are brought where none is given.
+DEFAULT_SIZE = 32
 #: The picture size a preset was made for.
 PRESET_SIZES: Mapping[str, int] = {"cifar": 32, "celeba": 64, "cifar-stable": 32, "celeba-stable": 64, "quick": 32}
 

@@ -18,10 +18,11 @@ import numpy as np
 import scipy  # its parts are loaded where they are used: at once they would take every command a second
 from numpy.typing import ArrayLike, NDArray
 
-from patchtrace.engines import MOST_IMAGES, BlockResult, Blocks, Comparison, Engine, NoisyQuery, compared, get_engine
+from patchtrace.compute import Compute
+from patchtrace.engines import BlockResult, Blocks, Comparison, Engine, NoisyQuery, compared, get_engine
+from patchtrace.engines.fold import MOST_IMAGES
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
-from patchtrace.memory import DEFAULT_MEMORY, parse_memory
 from patchtrace.progress import Counter, Progress
 from patchtrace.provenance import Provenance, Samples
 from patchtrace.schedule import Schedule
@@ -53,8 +54,8 @@ class ScoreMachine:
     border : str
         ``match``: patches that hang over the border pair with those that do so in the same way, so that a sky stays at
         the top. ``zero``: they are filled up with grey.
-    engine, device, threads, memory
-        As for :class:`patchtrace.NDA`.
+    compute : Compute, default Compute()
+        Engine, device, threads and memory.
 
     Examples
     --------
@@ -74,10 +75,7 @@ class ScoreMachine:
         patches: int | Mapping[int, int] | None = None,
         schedule: str | Schedule = "ddpm-linear",
         border: Literal["match", "zero"] = "match",
-        engine: str = "auto",
-        device: str | None = None,
-        threads: int | None = None,
-        memory: str | int = DEFAULT_MEMORY,
+        compute: Compute | None = None,
     ) -> None:
         self.train = ImageSet.open(train)
         if len(self.train) == 0:
@@ -87,7 +85,7 @@ class ScoreMachine:
         if border not in ("match", "zero"):
             raise PatchtraceError(f"border is {border!r}: use match or zero, so that every pixel has a patch around it")
         self.border: Literal["match", "zero"] = border
-        self.engine, self.device, self.threads, self.memory = engine, device, threads, memory
+        self.compute = compute or Compute()
 
     def settings(self) -> dict[str, Any]:
         """All settings as plain data, for the record."""
@@ -104,10 +102,7 @@ class ScoreMachine:
             patches=self.patches,
             schedule=self.schedule,
             border=self.border,
-            engine=self.engine,
-            device=self.device,
-            threads=self.threads,
-            memory=self.memory,
+            compute=self.compute,
         )
 
     def without(self, indices: Indices) -> ScoreMachine:
@@ -178,9 +173,9 @@ class ScoreMachine:
             query,
             self.train,
             comparison,
+            self.compute.budget,
             colours=True,
             most_images=most_images,
-            memory=parse_memory(self.memory),
             progress=progress,
         )
 
@@ -188,18 +183,18 @@ class ScoreMachine:
     def _engine(self) -> Engine:
         middling = Comparison(self.patch_at(len(self.schedule) // 4), 1, "orthonormal", self.border, k=1)
         pairs = len(self.train) * middling.pairs(*self.train.shape[1:])
-        return get_engine(self.engine, threads=self.threads, device=self.device, pairs=20 * pairs)
+        return get_engine(self.compute, 20 * pairs)
 
     def _batches(self, count: int) -> Iterator[slice]:
         """Pictures to work on together: so many that the weights of all their pixels take a quarter of the memory."""
         each = 4 * math.prod(self.train.shape[1:]) * len(self.train)
-        memory = parse_memory(self.memory)
-        if each > memory // 2:
+        budget = self.compute.budget
+        if each > budget.block + budget.waiting:
             raise PatchtraceError(
                 f"the weights of one picture take {each / 1e9:.1f} GB, twice as much memory is needed: "
                 f"say memory='{2 * each / 1e9:.0f}GB', or use fewer training images"
             )
-        size = max(1, memory // 4 // each)
+        size = max(1, budget.waiting // each)
         return (slice(start, min(start + size, count)) for start in range(0, count, size))
 
     # -- painting -----------------------------------------------------------------------------------------

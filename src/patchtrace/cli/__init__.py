@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import sys
@@ -64,6 +65,22 @@ def _checked(group: click.Group, table: dict[str, Any], where: str) -> dict[str,
     return checked
 
 
+def _load_plugins(_: click.Context, __: click.Parameter, plugins: tuple[str, ...]) -> None:
+    """Import what the user names, so that its classes register themselves."""
+    for plugin in plugins:
+        try:
+            if not plugin.endswith(".py"):
+                importlib.import_module(plugin)
+                continue
+            spec = importlib.util.spec_from_file_location(Path(plugin).stem, plugin)
+            assert spec is not None
+            module = importlib.util.module_from_spec(spec)
+            assert spec.loader is not None
+            spec.loader.exec_module(module)
+        except (ImportError, OSError, SyntaxError) as error:
+            raise click.UsageError(f"cannot load the plugin {plugin}: {error}") from error
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "PATCHTRACE"})
 @click.version_option(patchtrace.__version__, prog_name="patchtrace", message="%(prog)s %(version)s")
 @click.option(
@@ -73,6 +90,15 @@ def _checked(group: click.Group, table: dict[str, Any], where: str) -> dict[str,
     is_eager=True,
     callback=_read_config,
     help="Settings in TOML, one table for each command; the environment and flags go before it.",
+)
+@click.option(
+    "--plugin",
+    multiple=True,
+    metavar="FILE|MODULE",
+    expose_value=False,
+    is_eager=True,
+    callback=_load_plugins,
+    help="Python file or module with methods, engines or image sources of your own; it is executed.",
 )
 def cli() -> None:
     """Which images of a collection does a generated picture resemble, patch by patch?
@@ -104,40 +130,43 @@ for command in (
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and leave with an exit code that scripts can trust."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # an id the terminal cannot show must not end the run
     with warnings.catch_warnings():
-        warnings.showwarning = _say_warning
-        code = _run(arguments)
+        warnings.showwarning = _show_warning
+        # click's own main would turn Ctrl-C and a closed pipe into exit code 1
+        try:
+            with cli.make_context("patchtrace", sys.argv[1:] if arguments is None else arguments) as context:
+                code = int(cli.invoke(context) or 0)
+            sys.stdout.flush()
+        except BaseException as error:
+            code = _exit_code(error)
     sys.exit(code)
 
 
-def _say_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """A warning as a user wants it: what, not where in the code."""
     click.echo(f"warning: {printable(str(message))}", err=True)
 
 
-def _run(arguments: list[str] | None) -> int:
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # an id the terminal cannot show must not end the run
-    # click's own main would turn Ctrl-C and a closed pipe into exit code 1
-    try:
-        with cli.make_context("patchtrace", sys.argv[1:] if arguments is None else arguments) as context:
-            code: Any = cli.invoke(context)
-        sys.stdout.flush()
-        return int(code or 0)
-    except click.exceptions.Exit as done:  # --help and --version
-        return done.exit_code
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted: nothing was left half-written", err=True)
-        return INTERRUPTED
-    except PatchtraceError as error:
-        click.echo("\n".join(printable(line) for line in f"error: {error}".splitlines()), err=True)
-        return FATAL
-    except BrokenPipeError:  # whoever read the output, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (OSError, MemoryError) as error:
-        click.echo(f"error: {str(error) or 'out of memory: try a smaller --memory or --size'}", err=True)
-        return FATAL
+def _exit_code(error: BaseException) -> int:
+    """Say what ended a command, in words for its user; raises what no user could act on."""
+    match error:
+        case click.exceptions.Exit():  # --help and --version
+            return error.exit_code
+        case click.ClickException():
+            error.show()
+            return error.exit_code
+        case click.Abort() | KeyboardInterrupt():
+            click.echo("interrupted: nothing was left half-written", err=True)
+            return INTERRUPTED
+        case PatchtraceError():
+            click.echo("\n".join(printable(line) for line in f"error: {error}".splitlines()), err=True)
+            return FATAL
+        case BrokenPipeError():  # a closed pipe, such as `head`, has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        case OSError() | MemoryError():
+            click.echo(f"error: {str(error) or 'out of memory: try a smaller --memory or --size'}", err=True)
+            return FATAL
+    raise error

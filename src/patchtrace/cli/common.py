@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import click
 from tqdm import tqdm
@@ -16,23 +16,25 @@ from tqdm import tqdm
 from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet, Skipped
-from patchtrace.recipe import Recipe
+from patchtrace.nda_details import ShortlistFacts
+from patchtrace.progress import Watch
 from patchtrace.sheet import contact_sheet, percent
-
-T = TypeVar("T")
 
 #: Done, but some images could not be read.
 UNREADABLE = 3
 
 
-class Bar:
-    """What long work calls with (done, total), and, if it has something to say on the way, with a remark."""
+class Bar(Watch):
+    """A progress bar that shows remarks, and each result as soon as it is known, if ``show`` is set."""
 
     KNOWN = "{desc}: {percentage:3.0f}% |{bar}| {elapsed}, {remaining} left{postfix}"
     UNKNOWN = "{desc}: {n_fmt} so far, {elapsed}"
 
     def __init__(self, bar: Any) -> None:
+        super().__init__()
         self._bar = bar
+        self.show: Callable[[Any], None] | None = None
+        self.shown = 0
 
     def __call__(self, done: int, total: int) -> None:
         self._bar.total = total or None
@@ -42,19 +44,18 @@ class Bar:
     def remark(self, text: str) -> None:
         self._bar.set_postfix_str(text)
 
-    def aside(self, show: Callable[[T], None]) -> Callable[[T], None]:
-        """To print something while the bar is on the screen: it steps aside. Who stops reading stops no work."""
-
-        def shown(thing: T) -> None:
-            self._bar.clear()
-            try:
-                show(thing)
-                sys.stdout.flush()
-            except BrokenPipeError:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            self._bar.refresh()
-
-        return shown
+    def finished(self, result: Any) -> None:
+        """Print while the bar steps aside. A closed pipe does not stop the work."""
+        if self.show is None:
+            return
+        self._bar.clear()
+        try:
+            self.show(result)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        self._bar.refresh()
+        self.shown += 1
 
 
 @contextmanager
@@ -78,8 +79,9 @@ def print_table(result: Attribution, top: int) -> None:
     rows = zip(result.query_ids, result.top(top), result.effective_sources(), strict=True)
     for query, (name, hits, sources) in enumerate(rows):
         click.echo(f"{printable(name)}  ({len(result.train_ids)} images, {sources:.1f} effective sources)")
-        known = result.chances is not None
-        listed = result.sampling.get("top")
+        details = result.nda
+        known = details is not None and details.chances is not None
+        listed = details.top if details else 0
         click.echo(f"  rank     share{f'         ±  in top {listed}' if known else ''}  id")
         for rank, hit in enumerate(hits, start=1):
             sure = ""
@@ -88,20 +90,19 @@ def print_table(result: Attribution, top: int) -> None:
             click.echo(f"  {rank:4d}  {percent(hit.share):>8}{sure}  {printable(hit.id)}")
         if known:
             click.echo(f"  {result.settled(query)}")
-        listed = result.settings.get("shortlist")
-        if isinstance(listed, dict):
-            chose = f"a coarse pass chose {listed['images']:,} of the {listed['of']:,} images"
-            click.echo(f"  approximate: {chose}{_recall(listed)}")
+        if details and details.shortlist:
+            click.echo(f"  {_approximate(details.shortlist)}")
 
 
-def _recall(shortlist: dict[str, Any]) -> str:
-    """What is known of such shortlists, in words."""
-    found = shortlist.get("measured recall")
-    if not found:
-        return "; how much so short a list misses was not measured"
+def _approximate(facts: ShortlistFacts) -> str:
+    """What an approximate result is, and what is known of such, in words."""
+    words = f"approximate: a coarse pass chose {facts.images:,} of the {facts.of:,} images"
+    if facts.recall is None:
+        return f"{words}; how much so short a list misses was not measured"
+    part, ten, hundred = (100 * value for value in facts.recall)
     return (
-        f";\n  where it was measured, a list of {100 * found['part']:g} % of the images had "
-        f"{100 * found['best 10']:.0f} % of the best 10 and {100 * found['best 100']:.0f} % of the best 100"
+        f"{words};\n  where it was measured, a list of {part:g} % of the images had "
+        f"{ten:.0f} % of the best 10 and {hundred:.0f} % of the best 100"
     )
 
 
@@ -120,9 +121,9 @@ def write_run(
     with replacing(output / "sheet.png") as temporary:
         contact_sheet(result, queries, train, **for_the_sheet).save(temporary, format="PNG")
     written = {ranking}
-    if "recipe" in result.settings:
+    if result.nda:
         with replacing(recipe) as temporary:
-            temporary.write_text(Recipe.from_dict(result.settings["recipe"]).to_toml(), encoding="utf-8")
+            temporary.write_text(result.nda.recipe.to_toml(), encoding="utf-8")
         written.add(recipe)
     if result.skipped:
         list_skipped(result.skipped, skipped)
@@ -152,8 +153,10 @@ def write_pictures(images: ImageSet, directory: Path, name: str) -> None:
             older.unlink()
 
 
-def say_skipped(skipped: tuple[Skipped, ...], listed: Path | None) -> None:
-    """Tell how many images could not be read, and which: in the file if there is one, else here."""
+def report_skipped(skipped: tuple[Skipped, ...], listed: Path | None = None) -> int:
+    """Say how many images could not be read, and which: in the file if there is one, else here. The exit code."""
+    if not skipped:
+        return 0
     where = f"; listed in {listed}" if listed else ":"
     click.echo(f"{len(skipped)} image{'s' * (len(skipped) > 1)} could not be read{where}", err=True)
     if listed is None:
@@ -161,3 +164,4 @@ def say_skipped(skipped: tuple[Skipped, ...], listed: Path | None) -> None:
             click.echo(f"  {printable(item.id)}: {printable(item.reason)}", err=True)
         if len(skipped) > 20:
             click.echo(f"  and {len(skipped) - 20} more; -o DIR lists them all", err=True)
+    return UNREADABLE

@@ -10,9 +10,9 @@ import numpy as np
 from patchtrace.attribution import Attribution
 from patchtrace.cli.common import print_table, progress_bar, write_run
 from patchtrace.demo import painted_from, postcards
-from patchtrace.methods import NDA
+from patchtrace.nda import NDA
 from patchtrace.provenance import Provenance
-from patchtrace.recipe import Recipe
+from patchtrace.recipe import Recipe, Stopping
 from patchtrace.sheet import percent
 
 #: The cards that each query is painted from, and the noise it begins with.
@@ -37,8 +37,8 @@ def demo(output: Path, quiet: bool) -> None:
     with progress_bar("painting", quiet) as progress:
         queries, provenance = painted_from(cards, HANDFULS, seeds=SEEDS, progress=progress)
     with progress_bar("comparing", quiet) as progress:
-        method = NDA(Recipe.preset("cifar-stable"), top=SHOWN, most_draws=16).fit(cards)
-        result = method.attribute(queries, progress=progress, remark=progress.remark)
+        method = NDA(Recipe.preset("cifar-stable"), stopping=Stopping(top=SHOWN, most_draws=16)).fit(cards)
+        result = method.attribute(queries, progress=progress)
     write_run(result, queries, cards, output, provenance=provenance)
     print_table(result, SHOWN)
     _compare(result, provenance)

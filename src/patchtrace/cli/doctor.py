@@ -10,9 +10,8 @@ from importlib.metadata import version
 import click
 import numpy as np
 
-from patchtrace.engines import ENGINES, native
-from patchtrace.errors import PatchtraceError
-from patchtrace.memory import DEFAULT_MEMORY
+from patchtrace.compute import DEFAULT_MEMORY, Compute
+from patchtrace.engines import ENGINES, engine_names
 
 #: Parts that can be left out: what they import, and what for.
 EXTRAS = {
@@ -40,37 +39,17 @@ def doctor() -> None:
     click.echo(
         f"machine     {platform.system()} {platform.machine()}, {os.cpu_count()} processors{_installed_memory()}"
     )
-    chosen = "native" if native.available() else "blocked"
-    for name, what in ENGINES.items():
-        works, details = _state(name)
-        mark = "*" if name == chosen else " "
-        click.echo(f"{mark} {name:12}{'works' if works else 'missing':9}{what}{'; ' + details if details else ''}")
+    chosen = next(name for name in engine_names() if ENGINES[name].suits(Compute(), 0))
+    for name in engine_names():
+        works, details = ENGINES[name].status()
+        mark, state = "*" if name == chosen else " ", "works" if works else "missing"
+        click.echo(f"{mark} {name:12}{state:9}{ENGINES[name].description}{'; ' + details if details else ''}")
     click.echo(f"* is what --engine auto takes; working memory is {DEFAULT_MEMORY} unless --memory says otherwise")
     click.echo("extras")
     for extra, (packages, what) in EXTRAS.items():
         there = all(importlib.util.find_spec(package) for package in packages)
         how = what if there else f"{what}; pip install 'patchtrace[{extra}]'"
         click.echo(f"  {extra:12}{'works' if there else 'missing':9}{how}")
-
-
-def _state(name: str) -> tuple[bool, str]:
-    """Whether an engine works here, and what is to be said about it."""
-    if name == "native":
-        try:
-            kernel = native.kernel()
-        except PatchtraceError as error:
-            return False, str(error)
-        sets = native.instruction_sets()
-        cache = kernel.second_level_cache() // 1024
-        return True, f"{sets[0]} (of {', '.join(sets)}), {native.default_threads()} threads, {cache} KB cache a core"
-    if name in ("torch", "convolution"):
-        if importlib.util.find_spec("torch") is None:
-            return False, "pip install 'patchtrace[torch]'"
-        import torch
-
-        devices = [kind for kind in ("cuda", "mps") if getattr(torch, kind).is_available()] + ["cpu"]
-        return True, f"PyTorch {torch.__version__} on {', '.join(devices)}"
-    return True, ""
 
 
 def _installed_memory() -> str:

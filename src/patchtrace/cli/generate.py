@@ -9,19 +9,17 @@ import click
 import numpy as np
 
 from patchtrace.attribution import Attribution, facts_of
-from patchtrace.cli.common import UNREADABLE, print_table, progress_bar, say_skipped, write_pictures, write_run
-from patchtrace.cli.options import check_memory, check_output, collection_options, engine_options, read_collection
+from patchtrace.cli.common import print_table, progress_bar, report_skipped, write_pictures, write_run
+from patchtrace.cli.options import check_output, collection_options, compute_from, compute_options, read_collection
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet
-from patchtrace.methods import DEFAULT_SIZE
+from patchtrace.recipe import DEFAULT_SIZE
 from patchtrace.score_machine import ScoreMachine
 
 
 @click.command()
 @collection_options
-@click.option(
-    "-n", "--count", type=click.IntRange(1), default=16, show_default=True, help="How many pictures to paint."
-)
+@click.option("-n", "--count", type=click.IntRange(1), default=16, show_default=True, help="Number of pictures.")
 @click.option(
     "-o",
     "--output",
@@ -29,18 +27,18 @@ from patchtrace.score_machine import ScoreMachine
     type=click.Path(file_okay=False, path_type=Path),
     help="Write everything to this directory.",
 )
-@click.option("--steps", type=click.IntRange(1), default=20, show_default=True, help="From noise to picture.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the noise.")
+@click.option("--steps", type=click.IntRange(1), default=20, show_default=True, help="Sampling steps.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Noise seed.")
 @click.option(
     "--eta",
     type=click.FloatRange(0, 1),
     default=0.0,
     show_default=True,
-    help="New noise in each step: 0 none, 1 as much as DDPM.",
+    help="Fresh noise in each step: 0 none, 1 as much as DDPM.",
 )
 @click.option("--patch", type=click.IntRange(1), help="One odd patch size for all steps.  [default: large to small]")
-@click.option("--top", type=click.IntRange(1), default=5, show_default=True, help="How many sources to show.")
-@engine_options
+@click.option("--top", type=click.IntRange(1), default=5, show_default=True, help="Number of sources to show.")
+@compute_options
 @click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
 def generate(**options: Any) -> int:
     """Paint new pictures from a collection, without training, and say where their pixels are from.
@@ -57,14 +55,12 @@ def generate(**options: Any) -> int:
     The directory then holds a sheet of all pictures with their maps (sheet.png), each picture as PNG, the ranking of
     their sources, and the maps as arrays (provenance.npz).
     """
-    check_memory(options["memory"])
+    compute = compute_from(options)
     output: Path = options["output"]
     check_output(output, list(options["train"]))
     quiet = options["quiet"]
     train = read_collection(options, DEFAULT_SIZE, quiet)
-    machine = ScoreMachine(
-        train, patches=options["patch"], **{name: options[name] for name in ("engine", "device", "threads", "memory")}
-    )
+    machine = ScoreMachine(train, patches=options["patch"], compute=compute)
     with progress_bar("painting", quiet) as progress:
         samples = machine.sample(
             options["count"], steps=options["steps"], seed=options["seed"], eta=options["eta"], progress=progress
@@ -90,7 +86,4 @@ def generate(**options: Any) -> int:
     print_table(result, options["top"])
     if not quiet:
         click.echo(f"written to {output}", err=True)
-    if result.skipped:
-        say_skipped(result.skipped, listed)
-        return UNREADABLE
-    return 0
+    return report_skipped(result.skipped, listed)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,14 +14,19 @@ from click.core import ParameterSource
 
 from patchtrace.attribution import Attribution
 from patchtrace.cli.common import progress_bar
-from patchtrace.engines import ENGINES
+from patchtrace.compute import DEFAULT_MEMORY, Compute
+from patchtrace.engines import engine_names
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding, ImageSet, has_own_size
 from patchtrace.images.arrays import LAYOUTS
 from patchtrace.images.decode import MOST_SIDE
-from patchtrace.memory import DEFAULT_MEMORY, parse_memory
+from patchtrace.methods import METHODS, Resources
+from patchtrace.recipe import PRESETS, Recipe, Stopping
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+#: What methods name, and the options that it stands for where these have other names.
+OPTIONS_OF = {"recipe": ("preset", "recipe"), "stopping": ("confidence", "most_draws", "seconds"), "checkpoint": ()}
 
 #: The options that decide, with the paths, which pixels a collection has.
 READING = ("size", "limit", "train_key", "layout", "grey", "fit", "crop", "exif", "follow_symlinks")
@@ -106,19 +112,61 @@ collection_options = several(
     ]
 )
 
+
+class Registered(click.ParamType[str]):
+    """A name out of a registry. It is looked up when the command runs, so that plugins are found."""
+
+    name = "name"
+
+    def __init__(self, names: Callable[[], Iterable[str]]) -> None:
+        self.names = names
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return f"[{'|'.join(self.names())}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in (known := list(self.names())):
+            self.fail(f"{value!r} is not one of {', '.join(map(repr, known))}.", param, ctx)
+        return str(value)
+
+
 #: How it is computed.
-engine_options = several(
+compute_options = several(
     [
         click.option(
             "--engine",
-            type=click.Choice(["auto", *ENGINES]),
+            type=Registered(lambda: ["auto", *engine_names()]),
             default="auto",
             show_default=True,
-            help="How it is computed; all give the same numbers. See patchtrace doctor.",
+            help="Engine; all give the same numbers. See patchtrace doctor.",
         ),
-        click.option("--threads", type=click.IntRange(1), help="How many to use.  [default: all]"),
-        click.option("--device", help="For the torch engine, such as cuda:1."),
+        click.option("--threads", type=click.IntRange(1), help="Number of threads.  [default: all]"),
+        click.option("--device", help="PyTorch device, such as cuda:1."),
         click.option("--memory", default=DEFAULT_MEMORY, show_default=True, help="Working memory to stay within."),
+    ]
+)
+
+#: Which method, and what methods other than NDA need.
+method_options = several(
+    [
+        click.option(
+            "--method", type=Registered(lambda: METHODS), default="nda", show_default=True, help="Attribution method."
+        ),
+        click.option(
+            "--model",
+            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            help="Diffusion model trained on the collection, for methods that require one.",
+        ),
+        click.option("--encoder", help="Encoder of embeddings: efficientnet-lite0 (the default), clip or clip:DIR."),
+        click.option("--lam", type=click.FloatRange(0, min_open=True), help="Ridge of trak and dtrak.  [default: 1]"),
+    ]
+)
+
+#: What NDA compares.
+recipe_options = several(
+    [
+        click.option("--preset", type=click.Choice(list(PRESETS)), help="Shipped recipe.  [default: by size]"),
+        click.option("--recipe", type=click.Path(exists=True, dir_okay=False), help="Recipe in TOML."),
     ]
 )
 
@@ -133,38 +181,108 @@ class _Draws(click.ParamType[int | str]):
 
 
 #: How many draws of the noise.
-sampling_options = several(
+draws_options = several(
     [
         click.option(
             "--draws",
             type=_Draws(),
-            help="Draws of the noise; auto: until the list is settled.  [default: auto; presets have their own]",
+            help="Number of noise draws; auto: until the list is settled.  [default: auto; presets have their own]",
         ),
         click.option(
             "--confidence",
             type=click.FloatRange(0.5, 0.999),
             default=0.95,
             show_default=True,
-            help="For auto: how much of the list must stay with any other noise.",
+            help="With auto: how much of the list must stay the same with any other noise.",
         ),
         click.option(
             "--most-draws",
             type=click.IntRange(2),
             default=256,
             show_default=True,
-            help="For auto: no noise level has more.",
+            help="With auto: draw limit of each noise level.",
         ),
-        click.option("--seconds", type=click.FloatRange(0, min_open=True), help="For auto: time for a query."),
+        click.option("--seconds", type=click.FloatRange(0, min_open=True), help="With auto: time limit for a query."),
     ]
 )
 
 
-def check_sampling(context: click.Context, draws: int | str) -> None:
+#: Options that say when draws are enough.
+STOPPING = ("confidence", "most_draws", "seconds")
+
+
+def flag(name: str) -> str:
+    """An option as it is typed: ``--most-draws``."""
+    return f"--{name.replace('_', '-')}"
+
+
+def given(context: click.Context, name: str) -> bool:
+    """Whether an option stands on the command line."""
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def chosen_recipe(context: click.Context, options: dict[str, Any]) -> Recipe | None:
+    """The recipe that --preset or --recipe names, if any. Stopping rules that would not be used are an error."""
+    if options["preset"] and options["recipe"]:
+        raise click.UsageError("--preset and --recipe both say what to compare: use one of them")
+    recipe = Recipe.load(options["recipe"]) if options["recipe"] else None
+    if options["preset"]:
+        recipe = Recipe.preset(options["preset"])
+    check_stopping(context, options["draws"] or (recipe.draws if recipe else "auto"))
+    return recipe
+
+
+def check_stopping(context: click.Context, draws: int | str) -> None:
     """Rules for stopping that would not be used are an error, not silence."""
-    for name in ("confidence", "most_draws", "seconds"):
-        if draws != "auto" and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            option = name.replace("_", "-")
-            raise click.UsageError(f"--{option} says when to stop, but the draws are {draws}: add --draws auto")
+    for name in STOPPING:
+        if draws != "auto" and given(context, name):
+            raise click.UsageError(f"{flag(name)} says when to stop, but the draws are {draws}: add --draws auto")
+
+
+def recipe_for(recipe: Recipe | None, options: dict[str, Any], train: ImageSet) -> Recipe:
+    """The recipe, or the one for the size of the images, with the changes that options make to it."""
+    recipe = recipe or replace(Recipe.for_size(*train.shape[1:]), draws="auto")
+    changes = {name: options[name] for name in ("draws", "flips", "seed") if options.get(name) is not None}
+    return replace(recipe, **changes)
+
+
+def compute_from(options: dict[str, Any]) -> Compute:
+    """How it is computed, as the options say; what is wrong about them is wrong usage."""
+    try:
+        return Compute(**{field.name: options[field.name] for field in fields(Compute) if field.name in options})
+    except PatchtraceError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def stopping_from(options: dict[str, Any], top: int | None = None) -> Stopping:
+    """When draws are enough, as the options say."""
+    return Stopping(top=top or options["top"], **{name: options[name] for name in STOPPING})
+
+
+def resources_from(
+    options: dict[str, Any], train: ImageSet, recipe: Recipe | None, compute: Compute, **more: Any
+) -> Resources:
+    """What methods can be made from, as the options say."""
+    names = ("model", "encoder", "lam", "seed", "draws")
+    said = {name: options[name] for name in names if options.get(name) is not None}
+    return Resources(
+        train=train,
+        compute=compute,
+        recipe=recipe_for(recipe, options, train),
+        stopping=stopping_from(options),
+        **(said | more),
+    )
+
+
+def check_method_options(context: click.Context, method: str) -> None:
+    """An option that the method does not use is an error, not silence."""
+    used = METHODS[method][0].options
+    for name in {option for kind, _ in METHODS.values() for option in kind.options} - used:
+        for option in OPTIONS_OF.get(name, (name,)):
+            if given(context, option):
+                raise click.UsageError(f"{flag(option)} has no meaning for --method {method}")
+    if "recipe" not in used and context.params.get("draws") == "auto":
+        raise click.UsageError(f"--draws auto has no meaning for --method {method}: give a number")
 
 
 def opened_from(options: dict[str, Any]) -> dict[str, Any]:
@@ -230,14 +348,6 @@ def about(what: str) -> Iterator[None]:
         yield
     except PatchtraceError as error:
         raise PatchtraceError(f"{what}: {error}") from error
-
-
-def check_memory(memory: str) -> None:
-    """Refuse a size that is none, as wrong usage."""
-    try:
-        parse_memory(memory)
-    except PatchtraceError as error:
-        raise click.UsageError(str(error)) from error
 
 
 def check_output(output: Path, inputs: list[str]) -> None:

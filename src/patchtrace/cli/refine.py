@@ -10,21 +10,32 @@ from typing import Any, get_args
 import click
 
 from patchtrace.attribution import Attribution, TableFormat
-from patchtrace.cli.common import UNREADABLE, print_table, progress_bar, say_skipped, write_run
-from patchtrace.cli.options import check_sampling, engine_options, read_again, sampling_options
+from patchtrace.cli.common import print_table, progress_bar, report_skipped, write_run
+from patchtrace.cli.options import (
+    check_stopping,
+    compute_from,
+    compute_options,
+    draws_options,
+    read_again,
+    stopping_from,
+)
 from patchtrace.errors import PatchtraceError
-from patchtrace.methods import NDA
-from patchtrace.recipe import Recipe
+from patchtrace.nda import NDA
 
 
 @click.command()
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@sampling_options
-@click.option("--top", type=click.IntRange(1), help="How many images to show and to settle.  [default: as in the run]")
-@click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="[default: the run itself]")
-@engine_options
+@draws_options
+@click.option("--top", type=click.IntRange(1), help="Number of images to show and to settle.  [default: as in the run]")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write to this directory.  [default: the run itself]",
+)
+@compute_options
 @click.option("--json", is_flag=True, help="Print JSON instead of a table.")
-@click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only results and errors.")
 @click.pass_context
 def refine(context: click.Context, /, run: Path, **options: Any) -> int:
     """Add draws of the noise to a saved RUN, until its list is settled.
@@ -38,21 +49,21 @@ def refine(context: click.Context, /, run: Path, **options: Any) -> int:
       patchtrace refine run/ --most-draws 2000 --seconds 600
       patchtrace refine run/ --draws 64 -o steadier/
     """
-    check_sampling(context, options["draws"] or "auto")
+    check_stopping(context, options["draws"] or "auto")
+    compute = compute_from(options)
     before = Attribution.load(run)
-    if before.moments is None or before.facts.get("opened") is None:
+    if before.nda is None or not before.nda.can_continue or before.facts.get("opened") is None:
         raise PatchtraceError(
             f"the run in {str(run)!r} cannot be continued: only runs of `patchtrace attribute` with method nda and at "
             "least two draws can; run it again with --draws auto"
         )
     quiet = options["quiet"]
     train, queries = read_again(before, run, quiet)
-    top = options["top"] or before.sampling["top"]
-    recipe = replace(Recipe.from_dict(before.settings["recipe"]), draws=options["draws"] or "auto")
-    names = ("confidence", "most_draws", "seconds", "engine", "device", "threads", "memory")
-    method = NDA(recipe, top=top, **{name: options[name] for name in names}).fit(train)
+    top = options["top"] or before.nda.top
+    recipe = replace(before.nda.recipe, draws=options["draws"] or "auto")
+    method = NDA(recipe, stopping=stopping_from(options, top), compute=compute).fit(train)
     with progress_bar("comparing", quiet) as progress:
-        result = method.attribute(queries, progress=progress, remark=progress.remark, start=before)
+        result = method.attribute(queries, start=before, progress=progress)
     result = replace(result, facts={**result.facts, "opened": before.facts["opened"]})
     output = options["output"] or run
     kinds: tuple[TableFormat, ...] = get_args(TableFormat)
@@ -65,7 +76,4 @@ def refine(context: click.Context, /, run: Path, **options: Any) -> int:
         print_table(result, top)
     if not quiet:
         click.echo(f"written to {output}", err=True)
-    if result.skipped:
-        say_skipped(result.skipped, listed)
-        return UNREADABLE
-    return 0
+    return report_skipped(result.skipped, listed)

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.engines.contract import Axis, BlockResult, Comparison, Floats, NoisyQuery, Patchwork, Version
+from patchtrace.compute import Compute
+from patchtrace.engines.contract import Axis, BlockResult, Comparison, Engine, Floats, NoisyQuery, Patchwork, Version
 from patchtrace.engines.preparation import (
     Answer,
     block_result,
@@ -31,11 +32,16 @@ CACHE_BYTES = 8 << 20
 ONE_THREAD_PRODUCTS = 4 * 65536
 
 
-class BlockedEngine:
+class BlockedEngine(Engine):
     """Blocked NumPy in float32; in float64 where the rounding of float32 would show."""
 
     name = "blocked"
-    pairs_at_once = 10**7
+    description = "NumPy, on one core"
+    rank = 20
+
+    @classmethod
+    def suits(cls, compute: Compute, pairs: int) -> bool:
+        return compute.device is None
 
     def compare(
         self,

@@ -14,13 +14,16 @@ machines, and the result is the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from patchtrace.compute import Compute
+from patchtrace.errors import PatchtraceError
 from patchtrace.recipe import Border, Pooling, Recipe, Scale
 
 Floats = NDArray[np.floating[Any]]
@@ -48,10 +51,16 @@ class Comparison:
     pooling: Pooling
     border: Border
     k: int
+    flips: bool = False  # mirrored training images count too; the fold compares them, engines see single images
 
     @classmethod
     def of(cls, scale: Scale, recipe: Recipe) -> Comparison:
-        return cls(scale.patch, scale.pool, recipe.pooling, recipe.border, recipe.k)
+        return cls(scale.patch, scale.pool, recipe.pooling, recipe.border, recipe.k, recipe.flips)
+
+    @property
+    def sides(self) -> int:
+        """Pictures that are compared for each training image: itself, and with flips its mirror."""
+        return 2 if self.flips else 1
 
     @property
     def taps(self) -> int:
@@ -155,6 +164,15 @@ class NoisyQuery:
             return cls(pixels, *levels, (sigma * noise).astype(np.float32))
         return cls((signal * clean + sigma * noise).astype(np.float32), *levels)
 
+    @classmethod
+    def joined(cls, queries: Sequence[NoisyQuery]) -> NoisyQuery:
+        """The versions of several as those of one; all of them patchworks, or none."""
+        apart = [query.noise for query in queries if query.noise is not None]
+        versions, signal, variance = (
+            np.concatenate([getattr(one, name) for one in queries]) for name in ("versions", "signal", "variance")
+        )
+        return cls(versions, signal, variance, np.concatenate(apart) if apart else None)
+
     def __len__(self) -> int:
         return len(self.versions)
 
@@ -218,7 +236,7 @@ class Patchwork(NamedTuple):
         signs = np.where(blocks % 2, -1, 1).astype(np.float32)
         return cls(rows, columns, signs, (down & odd)[:, None] & across)
 
-    def laid(self, noise: Floats, of_turned: Floats) -> Floats:
+    def placed(self, noise: Floats, of_turned: Floats) -> Floats:
         """Of numbers for each patch of the noise and of the turned noise, (rows, columns, ...), those of each patch."""
         extra = (..., *[None] * (noise.ndim - 2))
         taken = np.where(self.turned[extra], of_turned, noise[self.rows][:, self.columns])
@@ -240,16 +258,55 @@ def _exchanged(comparison: Comparison, side: int) -> NDArray[np.int32]:
     return places
 
 
-class Engine(Protocol):
-    """One way to compute the patch softmax. All give the same numbers.
+#: Every engine by name. Subclasses of Engine register here.
+ENGINES: dict[str, type[Engine]] = {}
 
-    ``pairs_at_once`` is how many pairs of patches it does in a fraction of a second: as many go into one call, so that
-    progress is seen and Ctrl-C heard.
+
+class Engine(ABC):
+    """One way to compute the patch softmax. All give the same numbers. An engine is one file with one class.
+
+    Attributes
+    ----------
+    name, description : str
+        What the user types, and what the engine is, in a phrase.
+    rank : int
+        Engines with a lower rank are listed and tried first.
+    pairs_at_once : int
+        Pairs of patches that it compares in a fraction of a second: as many go into one call, so that progress is seen
+        and Ctrl-C heard.
+    instructions : str
+        Which instructions of the processor it uses, where that changes the last digits.
     """
 
-    name: str
-    pairs_at_once: int
+    name: ClassVar[str]
+    description: ClassVar[str] = ""
+    rank: ClassVar[int] = 50
+    pairs_at_once: ClassVar[int] = 10**7
+    instructions: str = ""
 
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "name" in cls.__dict__:
+            ENGINES[cls.name] = cls
+
+    @classmethod
+    def create(cls, compute: Compute, instructions: str = "") -> Self:
+        """The engine for these settings; ``instructions`` are those of another process that it must agree with."""
+        if compute.device is not None:
+            raise PatchtraceError(f"device is {compute.device!r}: the engine {cls.name} has none, use engine='torch'")
+        return cls()
+
+    @classmethod
+    def suits(cls, compute: Compute, pairs: int) -> bool:
+        """Whether ``auto`` may choose it for so many pairs of patches."""
+        return False
+
+    @classmethod
+    def status(cls) -> tuple[bool, str]:
+        """Whether it works on this machine, and what there is to say about that."""
+        return True, ""
+
+    @abstractmethod
     def compare(
         self,
         query: NoisyQuery,
@@ -268,10 +325,13 @@ class Engine(Protocol):
         block : float32 (images, channels, height, width)
             Training images, without noise and not scaled.
         comparison : Comparison
-            Patch size, pooling, border rule and k.
+            Patch size, pooling, border rule and k; ``flips`` is not the engine's business.
         memory : int
             Bytes of working memory to stay within, as far as one image allows. The answer itself is not counted.
-        colours : bool
+        colours : bool, default False
             Whether the answer holds ``colour`` too.
+
+        Returns
+        -------
+        BlockResult
         """
-        ...

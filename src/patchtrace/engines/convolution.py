@@ -7,12 +7,13 @@ it that is tuned as far as we could.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.engines.contract import Axis, BlockResult, Comparison, NoisyQuery, Version
+from patchtrace.compute import Compute
+from patchtrace.engines.contract import Axis, BlockResult, Comparison, Engine, NoisyQuery, Version
 from patchtrace.engines.preparation import (
     Answer,
     Colour,
@@ -24,21 +25,30 @@ from patchtrace.engines.preparation import (
     prepared,
     query_terms,
 )
-from patchtrace.engines.torch import device_named, exact_float32, with_threads
+from patchtrace.engines.torch import DeviceEngine, device_named, exact_float32, with_threads
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 
-class ConvolutionEngine:
+class ConvolutionEngine(Engine):
     """Every pair is computed, with all pixels of the patch; pairs that the border rule excludes are then masked.
 
     Parameters as those of :class:`patchtrace.engines.torch.TorchEngine`.
     """
 
     name = "convolution"
-    pairs_at_once = 10**7
+    description = "PyTorch, as in the paper, to compare with"
+    rank = 30
+
+    @classmethod
+    def create(cls, compute: Compute, instructions: str = "") -> Self:
+        return cls(compute.device, compute.threads)
+
+    @classmethod
+    def status(cls) -> tuple[bool, str]:
+        return DeviceEngine.status()
 
     def __init__(self, device: str | None = None, threads: int | None = None) -> None:
         self.device = device_named(device)
@@ -80,7 +90,7 @@ class ConvolutionEngine:
         device = torch.device("cpu") if self.device.type == "mps" and dtype == torch.float64 else self.device
         cut = patches(pixels, comparison)
         if noise is not None:
-            cut = cut + noise.work.laid(*(patches(part, comparison) for part in (noise.pixels, noise.turned)))
+            cut = cut + noise.work.placed(*(patches(part, comparison) for part in (noise.pixels, noise.turned)))
         kernels = torch.from_numpy(cut.reshape(-1, *cut.shape[2:]) * (signal / variance)).to(dtype).to(device)
         excluded = _excluded(block.shape[2], block.shape[3], comparison, device)
         pairs = 6 * excluded.numel()  # logits, weights, and what top-k and conv2d need

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from patchtrace.compute import Budget
 from patchtrace.engines.contract import BlockResult, Comparison, Engine, NoisyQuery
 from patchtrace.images import ImageSet
 
@@ -34,67 +35,64 @@ class Rest(NamedTuple):
     weight: float
 
 
-def image_masses(
-    engine: Engine,
-    query: NoisyQuery,
-    train: ImageSet,
-    comparison: Comparison,
-    *,
-    flips: bool,
-    memory: int,
-    rest: Rest | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> NDArray[np.float64]:
-    """Top-k mass of every training image, summed over the query's patches: (versions, train).
-
-    Without the cut at k the masses of a version sum to its number of patches, with a ``rest`` to less. ``progress`` is
-    called with the number of images done since the last call, each counted once for each version.
-    """
-    size, run, group = cut(engine, query, train, comparison, flips=flips, memory=memory)
-    masses = []
-    for first in range(0, len(query), group):
-        some = query.part(first, first + group)
-        tell = progress and _times(len(some), progress)
-        blocks = answers(engine, some, train, comparison, size=size, flips=flips, memory=memory)
-        with _all_of(blocks, run, memory, tell) as folded:
-            if rest:
-                total = Total(run)
-                for block in answers(engine, some, rest.images, comparison, size=size, flips=flips, memory=memory):
-                    total.add(block.log_normaliser)
-                    if tell:
-                        tell(block.share.shape[2])
-                folded.count_in(total.whole(), rest.weight)
-            masses.append(np.concatenate([summed_masses(part, block) for part, block in folded], axis=1))
-    return np.concatenate(masses)
-
-
 class Job(NamedTuple):
-    """A query to be compared with the whole set; ``progress`` as in :func:`image_masses`."""
+    """A query to be compared with the whole set.
+
+    ``progress`` is called with the number of images done since the last call, each counted once for each version.
+    """
 
     query: NoisyQuery
     comparison: Comparison
-    flips: bool
     progress: Callable[[int], None] | None = None
 
 
-#: What does jobs, in their order: (versions, train) for each.
-Masses = Callable[[Iterable[Job]], Iterator[NDArray[np.float64]]]
+class Work(Protocol):
+    """Something that does jobs: this process, or a cluster. All give the same numbers."""
+
+    def masses(self, jobs: Iterable[Job]) -> Iterator[NDArray[np.float64]]:
+        """Top-k mass of every training image, summed over the query's patches: (versions, train) for each job.
+
+        Without the cut at k the masses of a version sum to its number of patches, with a ``rest`` to less.
+        """
+        ...
 
 
-def masses_here(engine: Engine, train: ImageSet, memory: int, rest: Rest | None = None) -> Masses:
-    """What does jobs in this process, one after the other."""
+class LocalWork(NamedTuple):
+    """Does jobs in this process, one after the other."""
 
-    def masses(jobs: Iterable[Job]) -> Iterator[NDArray[np.float64]]:
-        for query, comparison, flips, progress in jobs:
-            yield image_masses(
-                engine, query, train, comparison, flips=flips, memory=memory, rest=rest, progress=progress
-            )
+    engine: Engine
+    train: ImageSet
+    budget: Budget
+    rest: Rest | None = None
 
-    return masses
+    def masses(self, jobs: Iterable[Job]) -> Iterator[NDArray[np.float64]]:
+        """See :class:`Work`."""
+        for query, comparison, progress in jobs:
+            size, run, group = cut(self.engine, query, self.train, comparison, self.budget)
+            parts = []
+            for first in range(0, len(query), group):
+                some = query.part(first, first + group)
+                total = Total(run)
+                with _Waiting(self.budget.waiting) as waiting:
+                    for block in answers(self.engine, some, self.train, comparison, self.budget, size):
+                        total.add(block.log_normaliser)
+                        waiting.put(block)
+                        if progress:
+                            progress(len(some) * block.share.shape[2])
+                    blocks = Blocks(total.whole(), waiting)
+                    if self.rest:
+                        rest = Total(run)
+                        for block in answers(self.engine, some, self.rest.images, comparison, self.budget, size):
+                            rest.add(block.log_normaliser)
+                            if progress:
+                                progress(len(some) * block.share.shape[2])
+                        blocks.count_in(rest.whole(), self.rest.weight)
+                    parts.append(np.concatenate([summed_masses(part, block) for part, block in blocks], axis=1))
+            yield np.concatenate(parts)
 
 
 def cut(
-    engine: Engine, query: NoisyQuery, train: ImageSet, comparison: Comparison, *, flips: bool, memory: int
+    engine: Engine, query: NoisyQuery, train: ImageSet, comparison: Comparison, budget: Budget
 ) -> tuple[int, int, int]:
     """How many images make a block, how many blocks a run, and how many versions of the query are compared in one go.
 
@@ -103,11 +101,11 @@ def cut(
     once are better than answers that wait on disk.
     """
     patches = comparison.patches(*train.shape[1:])
-    pairs = comparison.pairs(*train.shape[1:]) * (2 if flips else 1)
+    pairs = comparison.pairs(*train.shape[1:]) * comparison.sides
     size = min(MOST_IMAGES, MOST_ANSWERS // patches, engine.pairs_at_once // pairs)
-    size = max(1, min(size, block_size(patches, train, memory)))
-    waiting = memory // 4 // (4 * patches * len(train))
-    working = memory // 4 // (4 * 8 * patches * size)
+    size = max(1, min(size, block_size(patches, train, budget)))
+    waiting = budget.waiting // (4 * patches * len(train))
+    working = budget.versions // (4 * 8 * patches * size)
     run = min(PAIRS_OF_A_RUN // (size * pairs), ANSWERS_OF_A_RUN // (size * patches))
     return size, max(1, run), max(1, min(len(query), waiting, working))
 
@@ -149,60 +147,46 @@ def summed_masses(part: NDArray[np.float64], block: BlockResult) -> NDArray[np.f
     return np.asarray(np.einsum("vl,vln->vn", part, block.share, dtype=np.float64))
 
 
-def _times(count: int, progress: Callable[[int], None]) -> Callable[[int], None]:
-    return lambda images: progress(count * images)
-
-
 def answers(
     engine: Engine,
     query: NoisyQuery,
     images: ImageSet,
     comparison: Comparison,
-    *,
+    budget: Budget,
     size: int,
-    flips: bool,
-    memory: int,
+    *,
     colours: bool = False,
 ) -> Iterator[BlockResult]:
-    """What the engine says of each block of so many images."""
+    """What the engine answers for each block of ``size`` images, their mirrors included where the comparison says so."""
     for start in range(0, len(images), size):
         block = images.block(start, start + size)
-        result = engine.compare(query, block, comparison, memory // 4, colours=colours)
-        if flips:
+        result = engine.compare(query, block, comparison, budget.scratch, colours=colours)
+        if comparison.flips:
             mirrored = np.ascontiguousarray(block[..., ::-1])
-            result = _added(result, engine.compare(query, mirrored, comparison, memory // 4, colours=colours))
+            result = _added(result, engine.compare(query, mirrored, comparison, budget.scratch, colours=colours))
         yield result
 
 
+@contextmanager
 def compared(
     engine: Engine,
     query: NoisyQuery,
     train: ImageSet,
     comparison: Comparison,
+    budget: Budget,
     *,
-    flips: bool = False,
     colours: bool = False,
     most_images: int = MOST_IMAGES,
-    memory: int,
     progress: Callable[[int], None] | None = None,
-) -> AbstractContextManager[Blocks]:
+) -> Iterator[Blocks]:
     """The query against the whole set. The answers can be gone through, several times, until the context ends."""
     patches = comparison.patches(*train.shape[1:])
-    pairs = len(query) * comparison.pairs(*train.shape[1:]) * (2 if flips else 1)
+    pairs = len(query) * comparison.pairs(*train.shape[1:]) * comparison.sides
     values = len(query) * patches * (1 + train.shape[0] * colours)
-    size = min(block_size(values, train, memory), max(1, engine.pairs_at_once // pairs), most_images)
-    blocks = answers(engine, query, train, comparison, size=size, flips=flips, memory=memory, colours=colours)
-    return _all_of(blocks, 1, memory, progress)
-
-
-@contextmanager
-def _all_of(
-    blocks: Iterator[BlockResult], run: int, memory: int, progress: Callable[[int], None] | None
-) -> Iterator[Blocks]:
-    """All blocks, waiting to be gone through with the normaliser of the whole."""
-    total = Total(run)
-    with _Waiting(memory // 4) as waiting:
-        for result in blocks:
+    size = min(block_size(values, train, budget), max(1, engine.pairs_at_once // pairs), most_images)
+    total = Total(1)
+    with _Waiting(budget.waiting) as waiting:
+        for result in answers(engine, query, train, comparison, budget, size, colours=colours):
             total.add(result.log_normaliser)
             waiting.put(result)
             if progress:
@@ -229,11 +213,11 @@ class Blocks:
             yield np.exp(result.log_normaliser - self.log_normaliser), result
 
 
-def block_size(values_per_image: int, train: ImageSet, memory: int) -> int:
-    """How many images to hand to an engine at once, so that pixels and answer take a quarter of the memory."""
+def block_size(values_per_image: int, train: ImageSet, budget: Budget) -> int:
+    """How many images to hand to an engine at once, so that pixels and answer stay within their part of the budget."""
     pixels = 4 * int(np.prod(train.shape))
     answer = 4 * 8 * values_per_image  # float32 kept, float64 while it is made, twice with mirrors
-    return max(1, min(MOST_IMAGES, memory // 4 // (3 * pixels + answer)))
+    return max(1, min(MOST_IMAGES, budget.block // (3 * pixels + answer)))
 
 
 def _added(result: BlockResult, mirrored: BlockResult) -> BlockResult:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.engines.contract import Axis, BlockResult, Comparison, NoisyQuery, Patchwork, turned
+from patchtrace.compute import Compute
+from patchtrace.engines.contract import Axis, BlockResult, Comparison, Engine, NoisyQuery, Patchwork, turned
 from patchtrace.engines.preparation import Colour, query_terms
 from patchtrace.errors import PatchtraceError
 
@@ -39,7 +40,7 @@ def kernel() -> ModuleType:
     return _kernel
 
 
-class NativeEngine:
+class NativeEngine(Engine):
     """C++ in float32; in float64 where the rounding of float32 would show.
 
     Parameters
@@ -51,7 +52,27 @@ class NativeEngine:
     """
 
     name = "native"
+    description = "C++ on all cores"
+    rank = 0
     pairs_at_once = 2 * 10**8
+
+    @classmethod
+    def create(cls, compute: Compute, instructions: str = "") -> Self:
+        super().create(compute)  # refuses a device
+        if instructions and instructions not in instruction_sets():
+            raise PatchtraceError(f"this processor has no {instructions}: use machines of one kind")
+        return cls(compute.threads, instructions or None)
+
+    @classmethod
+    def suits(cls, compute: Compute, pairs: int) -> bool:
+        return compute.device is None and available()
+
+    @classmethod
+    def status(cls) -> tuple[bool, str]:
+        if not available():
+            return False, f"not built when patchtrace was installed ({_reason}); install it again with a C++ compiler"
+        sets, cache = instruction_sets(), kernel().second_level_cache() // 1024
+        return True, f"{sets[0]} (of {', '.join(sets)}), {default_threads()} threads, {cache} KB cache a core"
 
     def __init__(self, threads: int | None = None, instructions: str | None = None) -> None:
         self.threads = threads or default_threads()
@@ -79,34 +100,41 @@ class NativeEngine:
         normaliser = np.empty((len(query), patches))
         share = np.empty((len(query), patches, len(block)), dtype=np.float32)
         wide = np.array([term.dtype == np.float64 for term in terms])
-        patchwork: tuple[NDArray[Any] | None, ...] = (None,) * 6
+        patchwork: dict[str, NDArray[Any]] = {}
         if query.noise is not None:
             wide[:] = wide.any()  # what versions have in common is computed once, in one precision
             work = Patchwork.of(comparison, *block.shape[2:])
             noise = np.ascontiguousarray(query.noise, dtype=np.float32)
-            patchwork = noise, turned(noise), work.rows, work.columns, work.signs, np.asarray(work.turned.any(axis=1))
+            patchwork = {
+                "noise": noise,
+                "turned": turned(noise),
+                "noise_rows": work.rows,
+                "noise_columns": work.columns,
+                "signs": work.signs,
+                "turned_rows": np.asarray(work.turned.any(axis=1)),
+            }
         colour_sums = np.empty((*share.shape, block.shape[1]), dtype=np.float32) if colours else None
         kernel().compare(
-            np.ascontiguousarray(query.versions, dtype=np.float32),
-            query.signal,
-            query.variance,
-            wide,
-            block,
-            colour.mean,
-            query.signal[:, None] * colour.mean,
-            _numbers(rows),
-            _numbers(columns),
-            comparison.taps,
-            comparison.pool,
-            comparison.middle(block.shape[2]).start,
-            float(comparison.pool_divisor),
-            comparison.k,
-            self.instructions,
-            self.threads,
-            normaliser,
-            share,
-            colour_sums,
-            *patchwork,
+            versions=np.ascontiguousarray(query.versions, dtype=np.float32),
+            signal=query.signal,
+            variance=query.variance,
+            wide=wide,
+            block=block,
+            train_colour=colour.mean,
+            query_colour=query.signal[:, None] * colour.mean,
+            rows=_numbers(rows),
+            columns=_numbers(columns),
+            taps=comparison.taps,
+            pool=comparison.pool,
+            middle=comparison.middle(block.shape[2]).start,
+            divisor=float(comparison.pool_divisor),
+            k=comparison.k,
+            instructions=self.instructions,
+            threads=self.threads,
+            log_normaliser=normaliser,
+            share=share,
+            colour=colour_sums,
+            **patchwork,
         )
         return BlockResult(normaliser + np.stack([term.offset for term in terms]), share, colour_sums)
 

@@ -79,7 +79,7 @@ def _with_noise(pixels: NDArray[np.float64], noise: Noise, comparison: Compariso
     """By how much the noise changes ||x||^2 of each patch: (row positions, column positions)."""
     work = noise.work
     squares = [patch_sums((part**2).sum(axis=0), comparison) for part in (noise.pixels, noise.turned)]
-    changes = work.signs * work.laid(*squares)
+    changes = work.signs * work.placed(*squares)
     query, plain, other = (patches(part, comparison) for part in (pixels, noise.pixels, noise.turned))
     for row, source in enumerate(work.rows):  # row by row, so that patches need not all be laid out at once
         taken = np.where(work.turned[row, :, None, None, None], other[row], plain[source][work.columns])

@@ -7,13 +7,15 @@ import scipy  # its parts are loaded where they are used: at once they would tak
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from patchtrace.engines.contract import BlockResult, Comparison, NoisyQuery, Patchwork, Version, turned
+from patchtrace.engines.contract import BlockResult, Comparison, Engine, NoisyQuery, Patchwork, Version, turned
 
 
-class ReferenceEngine:
+class ReferenceEngine(Engine):
     """Every patch of the query against every patch of every image, by their squared distance."""
 
     name = "reference"
+    description = "the formula in float64, slow, to check against"
+    rank = 40
     pairs_at_once = 10**6
 
     def compare(
@@ -56,7 +58,7 @@ def noisy_patches(version: Version, comparison: Comparison) -> NDArray[np.float6
     height, width = version.pixels.shape[1:]
     positions = comparison.axis(height).positions, comparison.axis(width).positions
     noises = (patches(noise, comparison).reshape(*positions, -1) for noise in (version.noise, turned(version.noise)))
-    return found + Patchwork.of(comparison, height, width).laid(*noises).reshape(found.shape)
+    return found + Patchwork.of(comparison, height, width).placed(*noises).reshape(found.shape)
 
 
 def patches(image: NDArray[np.float32], comparison: Comparison) -> NDArray[np.float64]:

@@ -11,16 +11,18 @@ Pictures are moved by one colour first; see :mod:`patchtrace.engines.preparation
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import importlib.util
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.engines.contract import Axis, BlockResult, Comparison, NoisyQuery
+from patchtrace.compute import Compute
+from patchtrace.engines.contract import Axis, BlockResult, Comparison, Engine, NoisyQuery
 from patchtrace.engines.contract import Version as QueryVersion
 from patchtrace.engines.preparation import (
     Answer,
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 #: On a processor the tables that are worked on at once should stay near its cache. A GPU wants all the memory holds.
 CACHE_BYTES = 16 << 20
+#: Pairs of patches from which on it pays to look for a GPU: importing PyTorch alone takes seconds.
+MANY_PAIRS = 10**10
 
 
 @dataclass(frozen=True)
@@ -87,11 +91,21 @@ class Version:
         return self.signal**2 / (2 * self.variance)
 
 
-class DeviceEngine(ABC):
+class DeviceEngine(Engine):
     """What engines on PyTorch share: the way to the device and back, and the loop over images and versions."""
 
-    name: str
-    pairs_at_once: int
+    @classmethod
+    def create(cls, compute: Compute, instructions: str = "") -> Self:
+        return cls(compute.device, compute.threads)
+
+    @classmethod
+    def status(cls) -> tuple[bool, str]:
+        if importlib.util.find_spec("torch") is None:
+            return False, "pip install 'patchtrace[torch]'"
+        import torch
+
+        devices = [kind for kind in ("cuda", "mps") if getattr(torch, kind).is_available()] + ["cpu"]
+        return True, f"PyTorch {torch.__version__} on {', '.join(devices)}"
 
     def __init__(self, device: str | None = None, threads: int | None = None) -> None:
         self.device = device_named(device)
@@ -197,7 +211,13 @@ class TorchEngine(DeviceEngine):
     """
 
     name = "torch"
+    description = "PyTorch, on a GPU or any other device"
+    rank = 10
     pairs_at_once = 3 * 10**7
+
+    @classmethod
+    def suits(cls, compute: Compute, pairs: int) -> bool:
+        return compute.device is not None or (pairs >= MANY_PAIRS and has_gpu())
 
     def numbers(self, picture: Tensor, layout: Layout) -> tuple[int, int, int]:
         _, channels, _, width = picture.shape
@@ -248,6 +268,15 @@ class TorchEngine(DeviceEngine):
 
 
 # --- the device ---
+
+
+def has_gpu() -> bool:
+    """Whether PyTorch is installed and sees a GPU of the CUDA kind."""
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
 
 
 def device_named(name: str | None) -> torch.device:

@@ -7,32 +7,29 @@ these parts, and so do a run that was killed and the run that goes on.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import time
-import zipfile
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from patchtrace.engines import Comparison, Engine, NoisyQuery, get_engine, image_masses
+from patchtrace.cache import Cache, digest
+from patchtrace.compute import Compute
+from patchtrace.engines import Comparison, Engine, Job, LocalWork, NoisyQuery, get_engine
 from patchtrace.errors import PatchtraceError
-from patchtrace.files import replacing
 from patchtrace.images import ImageSet
-from patchtrace.memory import DEFAULT_MEMORY, parse_memory
-from patchtrace.methods.levels import TOGETHER, WORK_OF_A_PATCH, LevelWork, drawn, levels_of
+from patchtrace.nda.plan import TOGETHER, WORK_OF_A_PATCH, Draws, Plan
 from patchtrace.progress import Counter
 from patchtrace.recipe import Recipe
 
 #: Raised when the numbers of a part would come out otherwise than in files of before.
-FILE_VERSION = 1
+FILE_VERSION = 2
 #: What a run that is killed may lose.
 SECONDS_BETWEEN_SAVES = 20.0
 
@@ -41,29 +38,18 @@ Rows = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Ingredient:
-    """All that decides one part, apart from the pictures: a scale at a level, under draws ``first`` to ``last``.
+    """All that decides one part, apart from the pictures: a scale at a level, under some draws.
 
     ``k`` is no larger than the number of patches, and ``pooling`` is the usual one where nothing is pooled: settings
     that cannot matter do not make two parts of one.
     """
 
-    t: int
-    signal: float
-    sigma: float
+    draws: Draws
     comparison: Comparison
-    flips: bool
-    seed: int
-    patchwork: bool
-    first: int
-    last: int
 
     def __len__(self) -> int:
         """Draws in it."""
-        return self.last - self.first
-
-    def noise(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """(draws, channels, height, width), the same as NDA draws."""
-        return drawn(LevelWork(self.t, (), 0, self.patchwork), self.seed, self.first, self.last, shape)
+        return len(self.draws)
 
     @property
     def together(self) -> tuple[object, ...]:
@@ -71,7 +57,7 @@ class Ingredient:
 
         A patchwork has one clean picture for all versions, so there levels stay apart.
         """
-        return self.comparison, self.flips, self.patchwork, self.patchwork and self.t
+        return self.comparison, self.draws.patchwork, self.draws.patchwork and self.draws.t
 
 
 def spans(draws: int) -> Iterator[tuple[int, int]]:
@@ -91,30 +77,15 @@ def ingredients(recipe: Recipe, size: tuple[int, int]) -> list[tuple[Ingredient,
     if recipe.draws == "auto":
         raise PatchtraceError("draws is 'auto': settings are compared at the same number of draws, such as draws=4")
     recipe.check(*size)
+    plan = Plan.of(recipe, size)
     found = []
-    levels = levels_of(recipe, size)
-    for level in levels:
-        for step in level.steps:
+    for number, draws in plan.walk([list(spans(recipe.draws))] * len(plan.levels)):
+        for step in plan.levels[number].steps:
             rules = step.comparison
-            comparison = Comparison(
-                rules.patch,
-                rules.pool,
-                rules.pooling if rules.pool > 1 else "orthonormal",
-                rules.border,
-                min(rules.k, step.patches),
-            )
-            for first, last in spans(recipe.draws):
-                part = Ingredient(
-                    level.t,
-                    *recipe.noise_at(level.t),
-                    comparison,
-                    recipe.flips,
-                    recipe.seed,
-                    level.patchwork,
-                    first,
-                    last,
-                )
-                found.append((part, step.weight / len(levels) * len(part) / recipe.draws))
+            pooling = rules.pooling if rules.pool > 1 else "orthonormal"
+            comparison = replace(rules, pooling=pooling, k=min(rules.k, step.patches))
+            weight = step.weight / len(plan.levels) * len(draws) / recipe.draws
+            found.append((Ingredient(draws, comparison), weight))
     return found
 
 
@@ -139,8 +110,8 @@ class PartStore:
         Of one shape.
     directory : Path, optional
         Where parts are kept. Several runs may share it, one after the other.
-    engine, device, threads, memory
-        As for :class:`patchtrace.NDA`.
+    compute : Compute, default Compute()
+        Engine, device, threads and memory.
 
     Examples
     --------
@@ -158,13 +129,11 @@ class PartStore:
         queries: ImageSet,
         *,
         directory: Path | None = None,
-        engine: str = "auto",
-        device: str | None = None,
-        threads: int | None = None,
-        memory: str | int = DEFAULT_MEMORY,
+        compute: Compute | None = None,
     ) -> None:
         self.train, self.queries, self.directory = train, queries, directory
-        self.engine, self.device, self.threads, self.memory = engine, device, threads, memory
+        self.compute = compute or Compute()
+        self._cache = None if directory is None else Cache(directory, "a part of scores")
         self._held: OrderedDict[Ingredient, _Made] = OrderedDict()
         self._pictures: tuple[str, str] | None = None
 
@@ -174,7 +143,7 @@ class PartStore:
 
     @property
     def _most_held(self) -> int:
-        return max(1, parse_memory(self.memory) // 4 // self.bytes_of_a_part)
+        return max(1, self.compute.budget.cached // self.bytes_of_a_part)
 
     def scores(
         self, recipe: Recipe, queries: ArrayLike | None = None, count: Counter | None = None
@@ -214,7 +183,7 @@ class PartStore:
         work = sum(len(rows) * self._work(group) for group, rows in groups)
         count = count or Counter(None, 0)
         count.total += work
-        engine = get_engine(self.engine, threads=self.threads, device=self.device, pairs=work)
+        engine = get_engine(self.compute, work)
         for group, rows in groups:
             self._make_together(group, rows, engine, count)
 
@@ -238,30 +207,22 @@ class PartStore:
         """Of one query: pairs of patches, and what a patch costs besides."""
         comparison, size = group[0].comparison, self.train.shape[1:]
         cost = comparison.pairs(*size) + WORK_OF_A_PATCH * comparison.patches(*size)
-        return len(self.train) * (2 if group[0].flips else 1) * sum(map(len, group)) * cost
+        return len(self.train) * comparison.sides * sum(map(len, group)) * cost
 
     def _make_together(self, group: list[Ingredient], rows: Rows, engine: Engine, count: Counter) -> None:
         made = [self._made(part) for part in group]
-        noises = [part.noise(self.train.shape) for part in group]
         owner = np.repeat(np.arange(len(group)), [len(part) for part in group])
-        memory = parse_memory(self.memory)
-        per_image = self._work(group) // len(self.train) // len(owner)
+        tell = count.per_image(self._work(group) // len(self.train) // len(owner))
+        work = LocalWork(engine, self.train, self.compute.budget)
         saved = time.monotonic()
         try:
             for row in rows.tolist():
                 begin = time.perf_counter()
                 clean = self.queries.block(row, row + 1)[0]
                 sums = np.zeros((len(group), len(self.train)))
-                for place, query in _versions(group, noises, clean):
-                    masses = image_masses(
-                        engine,
-                        query,
-                        self.train,
-                        group[0].comparison,
-                        flips=group[0].flips,
-                        memory=memory,
-                        progress=count.per_image(per_image),
-                    )
+                pieces = list(_versions(group, clean))
+                jobs = (Job(query, group[0].comparison, tell) for _, query in pieces)
+                for (place, query), masses in zip(pieces, work.masses(jobs), strict=True):
                     np.add.at(sums, owner[place : place + len(query)], masses)
                 spent = (time.perf_counter() - begin) / len(owner)
                 for part, of_part, total in zip(group, made, sums, strict=True):
@@ -288,33 +249,24 @@ class PartStore:
 
     def _load(self, part: Ingredient) -> _Made:
         shape = len(self.queries), len(self.train)
-        if self.directory is not None:
-            with (
-                suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile),
-                self._path(part).open("rb") as stream,  # np.load would leave a damaged one open
-                np.load(stream, allow_pickle=False) as file,
-            ):
-                found = _Made(file["masses"], file["seconds"])
-                if found.masses.shape == shape and found.seconds.shape == shape[:1]:
-                    return found
+        like = {"masses": shape, "seconds": shape[:1], "about": ()}
+        found = self._cache and self._cache.load(self._key(part), like=like)
+        if found:
+            return _Made(found["masses"], found["seconds"])
         return _Made(np.full(shape, np.nan, np.float32), np.full(shape[0], np.nan))
 
     def _save(self, group: list[Ingredient], made: list[_Made]) -> None:
         for part, of_part in zip(group, made, strict=True):
-            if self.directory is None:
+            if self._cache is None:
                 self._held[part] = of_part
                 continue
-            self.directory.mkdir(parents=True, exist_ok=True)
-            with replacing(self._path(part)) as temporary, temporary.open("wb") as stream:
-                about = np.array(json.dumps(asdict(part)))
-                np.savez(stream, masses=of_part.masses, seconds=of_part.seconds, about=about)
+            about = np.array(json.dumps(asdict(part)))
+            self._cache.save(self._key(part), masses=of_part.masses, seconds=of_part.seconds, about=about)
 
-    def _path(self, part: Ingredient) -> Path:
-        assert self.directory is not None
+    def _key(self, part: Ingredient) -> str:
         if self._pictures is None:
             self._pictures = self.train.fingerprint(), self.queries.fingerprint()
-        facts = json.dumps([FILE_VERSION, *self._pictures, asdict(part)], sort_keys=True)
-        return self.directory / f"{hashlib.sha256(facts.encode()).hexdigest()[:32]}.npz"
+        return digest(FILE_VERSION, *self._pictures, asdict(part))
 
     def _check_room(self, parts: int) -> None:
         if self.directory is None:
@@ -331,18 +283,8 @@ class PartStore:
         return np.arange(len(self.queries)) if queries is None else np.asarray(queries, dtype=np.intp)
 
 
-def _versions(
-    group: list[Ingredient], noises: list[NDArray[np.float32]], clean: NDArray[np.float32]
-) -> Iterator[tuple[int, NoisyQuery]]:
+def _versions(group: list[Ingredient], clean: NDArray[np.float32]) -> Iterator[tuple[int, NoisyQuery]]:
     """The query under all noises of a group, as many as go together, with the place of the first."""
-    levels = [
-        NoisyQuery.of(clean, noise, part.signal, part.sigma, patchwork=part.patchwork)
-        for part, noise in zip(group, noises, strict=True)
-    ]
-    pixels = np.concatenate([level.versions for level in levels])
-    signal, variance = (np.concatenate([getattr(level, name) for level in levels]) for name in ("signal", "variance"))
-    apart = [level.noise for level in levels if level.noise is not None]
-    noise = np.concatenate(apart) if apart else None
-    for place in range(0, len(pixels), TOGETHER):
-        some = slice(place, place + TOGETHER)
-        yield place, NoisyQuery(pixels[some], signal[some], variance[some], None if noise is None else noise[some])
+    query = NoisyQuery.joined([part.draws.on(clean) for part in group])
+    for place in range(0, len(query), TOGETHER):
+        yield place, query.part(place, place + TOGETHER)

@@ -92,7 +92,7 @@ METHODS: dict[str, tuple[type[Method], Mapping[str, Any]]] = {}
 def make_method(name: str, resources: Resources) -> Method:
     """The method of this name, made from what there is.
 
-    >>> import patchtrace.methods  # where methods register
+    >>> from patchtrace.methods import Resources, make_method
     >>> make_method("pixel-dot", Resources(train=ImageSet.open(np.zeros((2, 4, 4, 3), np.uint8)))).settings()
     {'metric': 'dot'}
     """
@@ -155,13 +155,21 @@ class Method(ABC):
         ----------
         queries : ImageSet, path, array, ...
             Anything that ``ImageSet.open`` takes; it is brought to the size of the training set.
-        progress : callable, optional
+        progress : callable or Watch, optional
             Called with (done, total).
+
+        Returns
+        -------
+        Attribution
         """
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """All settings as plain data, for the record."""
+
+    def describe(self) -> str:
+        """One line for people about what is compared; empty where the name says it."""
+        return ""
 
     def _check(self, train: ImageSet) -> None:  # noqa: B027  # most methods work on any set
         """Refuse a training set that the method cannot work on."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 from patchtrace.attribution import Attribution
+from patchtrace.compute import Compute
 from patchtrace.images import ImageSet
-from patchtrace.memory import DEFAULT_MEMORY
 from patchtrace.methods.base import Method, Resources
 from patchtrace.progress import Progress
 from patchtrace.schedule import Schedule
@@ -30,8 +30,8 @@ class MachineInfluence(Method):
         Of the noise.
     patches, schedule, border
         As for :class:`patchtrace.ScoreMachine`.
-    engine, device, threads, memory
-        As for :class:`patchtrace.NDA`.
+    compute : Compute, default Compute()
+        Engine, device, threads and memory.
 
     Examples
     --------
@@ -54,26 +54,16 @@ class MachineInfluence(Method):
         patches: int | Mapping[int, int] | None = None,
         schedule: str | Schedule = "ddpm-linear",
         border: Literal["match", "zero"] = "match",
-        engine: str = "auto",
-        device: str | None = None,
-        threads: int | None = None,
-        memory: str | int = DEFAULT_MEMORY,
+        compute: Compute | None = None,
     ) -> None:
         self.timesteps, self.draws, self.seed = timesteps, draws, seed
         self.patches, self.schedule, self.border = patches, schedule, border
-        self.engine, self.device, self.threads, self.memory = engine, device, threads, memory
+        self.compute = compute
 
     @classmethod
     def create(cls, resources: Resources, **arguments: Any) -> Self:
-        compute = resources.compute
-        return cls(
-            draws=4 if resources.draws is None else resources.draws,
-            seed=resources.seed,
-            engine=compute.engine,
-            device=compute.device,
-            threads=compute.threads,
-            memory=compute.memory,
-        )
+        draws = 4 if resources.draws is None else resources.draws
+        return cls(draws=draws, seed=resources.seed, compute=resources.compute)
 
     def attribute(self, queries: Any, *, progress: Progress | None = None) -> Attribution:
         train, opened = self._opened(queries)
@@ -96,8 +86,5 @@ class MachineInfluence(Method):
             patches=self.patches,
             schedule=self.schedule,
             border=self.border,
-            engine=self.engine,
-            device=self.device,
-            threads=self.threads,
-            memory=self.memory,
+            compute=self.compute,
         )

@@ -25,24 +25,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.engines import (
-    BlockResult,
-    Comparison,
-    Engine,
-    Job,
-    Masses,
-    NoisyQuery,
-    Rest,
-    Total,
-    answers,
-    cut,
-    get_engine,
-    summed_masses,
-)
-from patchtrace.engines.native import NativeEngine, instruction_sets
+from patchtrace.compute import Budget, Compute
+from patchtrace.engines.contract import ENGINES, BlockResult, Comparison, Engine, NoisyQuery
+from patchtrace.engines.fold import Job, Rest, Total, answers, cut, summed_masses
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.images.store.shards import Shard
+from patchtrace.progress import Watch
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -79,8 +68,6 @@ def connected(address: str, *, memory: int) -> Iterator[Client]:
         raise PatchtraceError("a cluster needs dask: install it with  pip install 'patchtrace[cluster]'") from error
     local = address.removeprefix("local:")
     if local != address:
-        if not local.isdigit() or int(local) < 1:
-            raise PatchtraceError(f"cluster is {address!r}: use local:N with a number of workers, such as local:4")
         with (
             dask.config.set(LOCAL_WORKERS),
             # whoever reaches a scheduler can have it run anything: other users of this machine must not
@@ -110,48 +97,8 @@ def connected(address: str, *, memory: int) -> Iterator[Client]:
         yield client
 
 
-def masses_on(
-    client: Client,
-    engine: Engine,
-    train: ImageSet,
-    memory: int,
-    *,
-    rest: Rest | None = None,
-    threads: int | None = None,
-    device: str | None = None,
-    remark: Callable[[str], None] | None = None,
-) -> Masses:
-    """What does jobs on the workers of this client; the next ones begin before the one before is done.
-
-    ``threads`` is for each task, or, where the workers were started here, for all of them.
-    """
-    how = _How(engine.name, _threads_of_a_task(client, threads), device, _instructions(engine), version("patchtrace"))
-    work = _Work(client, engine, train, rest, memory, how, remark)
-
-    def masses(jobs: Iterable[Job]) -> Iterator[NDArray[np.float64]]:
-        begun: deque[_Group] = deque()
-        found: list[NDArray[np.float64]] = []
-
-        def finish_first() -> Iterator[NDArray[np.float64]]:
-            group = begun.popleft()
-            found.append(work.finish(group))
-            if group.last:
-                yield np.concatenate(found)
-                found.clear()
-
-        for job in jobs:
-            for group in work.begin(job):
-                begun.append(group)
-                while len(begun) > 1 and sum(len(one.units) for one in begun) > WAITING_TASKS * work.slots():
-                    yield from finish_first()
-        while begun:
-            yield from finish_first()
-
-    return masses
-
-
 def _threads_of_a_task(client: Client, threads: int | None) -> int:
-    """One for each thread of a worker; workers that were started here have the processors between them."""
+    """One for each thread of a worker; workers that were started here share the processors."""
     from dask.system import CPU_COUNT
 
     if client.cluster is None:
@@ -159,13 +106,12 @@ def _threads_of_a_task(client: Client, threads: int | None) -> int:
     return max(1, (threads or int(CPU_COUNT)) // max(1, len(client.nthreads())))
 
 
-class _How(NamedTuple):
-    """What a worker has to compute with, so that it computes what this process would."""
+class _Setup(NamedTuple):
+    """What a worker computes with, so that it computes what this process would."""
 
-    engine: str
-    threads: int
-    device: str | None
-    instructions: str | None
+    compute: Compute
+    budget: Budget
+    instructions: str
     version: str
 
 
@@ -194,22 +140,64 @@ class _Group:
     rest: list[_Unit]
 
 
-class _Work:
-    """Sends tasks, and waits for them. What nobody refers to any more, dask drops, wherever it is."""
+class DaskWork:
+    """Does jobs on the workers of a client; the next ones begin before the one before is done.
+
+    What nobody refers to any more, dask drops, wherever it is.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    engine : Engine
+        Workers use the same, with the same instructions.
+    train : ImageSet
+    budget : Budget
+        Working memory of each worker.
+    rest : Rest, optional
+        Images that count in normalisers only.
+    compute : Compute, default Compute()
+        Device, and threads: for each task, or, where the workers were started here, for all of them.
+    watch : Watch, optional
+        Hears the number of tasks done and of workers.
+    """
 
     def __init__(
         self,
         client: Client,
         engine: Engine,
         train: ImageSet,
-        rest: Rest | None,
-        memory: int,
-        how: _How,
-        remark: Callable[[str], None] | None,
+        budget: Budget,
+        rest: Rest | None = None,
+        *,
+        compute: Compute | None = None,
+        watch: Watch | None = None,
     ) -> None:
-        self.client, self.engine, self.train, self.rest, self.memory = client, engine, train, rest, memory
-        self.how, self.remark, self.done = how, remark, 0
+        self.client, self.engine, self.train, self.budget, self.rest = client, engine, train, budget, rest
+        compute = compute or Compute()
+        there = replace(compute, engine=engine.name, threads=_threads_of_a_task(client, compute.threads), cluster=None)
+        self.setup = _Setup(there, budget, engine.instructions, version("patchtrace"))
+        self.watch, self.done = watch or Watch(), 0
         self.asked, self.threads = -math.inf, [0]
+
+    def masses(self, jobs: Iterable[Job]) -> Iterator[NDArray[np.float64]]:
+        """See :class:`patchtrace.engines.Work`."""
+        begun: deque[_Group] = deque()
+        found: list[NDArray[np.float64]] = []
+
+        def finish_first() -> Iterator[NDArray[np.float64]]:
+            group = begun.popleft()
+            found.append(self.finish(group))
+            if group.last:
+                yield np.concatenate(found)
+                found.clear()
+
+        for job in jobs:
+            for group in self.begin(job):
+                begun.append(group)
+                while len(begun) > 1 and sum(len(one.units) for one in begun) > WAITING_TASKS * self.slots():
+                    yield from finish_first()
+        while begun:
+            yield from finish_first()
 
     def slots(self) -> int:
         """How many tasks run at once."""
@@ -223,9 +211,7 @@ class _Work:
 
     def begin(self, job: Job) -> Iterator[_Group]:
         """Send the comparisons of a job."""
-        size, run, together = cut(
-            self.engine, job.query, self.train, job.comparison, flips=job.flips, memory=self.memory
-        )
+        size, run, together = cut(self.engine, job.query, self.train, job.comparison, self.budget)
         for first in range(0, len(job.query), together):
             query = job.query.part(first, first + together)
             group = _Group(job, query, size, run, first + together >= len(job.query), [], [])
@@ -259,7 +245,7 @@ class _Work:
             self.done += 1
             if group.job.progress:
                 group.job.progress(len(group.query) * units[number].images)
-            self._say()
+            self._report()
 
         self._collect([unit.normalisers for unit in units], take)
         return total.whole()
@@ -277,9 +263,7 @@ class _Work:
                 group.query,
                 group.job.comparison,
                 group.size,
-                group.job.flips,
-                self.memory,
-                self.how,
+                self.setup,
                 pure=False,
                 retries=2,
             )
@@ -289,10 +273,14 @@ class _Work:
     def _runs_of_a_task(self, group: _Group) -> int:
         size = self.train.shape[1:]
         images = group.size * group.run
-        pairs = images * len(group.query) * group.job.comparison.pairs(*size) * (1 + group.job.flips)
+        pairs = images * len(group.query) * group.job.comparison.pairs(*size) * group.job.comparison.sides
         answers = 4 * images * len(group.query) * group.job.comparison.patches(*size)
         runs = -(-len(self.train) // images)
-        most = [PAIRS_OF_A_TASK // pairs, -(-runs // (2 * self.slots())), self.memory // 2 // WAITING_TASKS // answers]
+        most = [
+            PAIRS_OF_A_TASK // pairs,
+            -(-runs // (2 * self.slots())),
+            (self.budget.waiting + self.budget.versions) // WAITING_TASKS // answers,
+        ]
         if isinstance(self.train.pixels, np.ndarray):  # then a task carries its pixels
             most.append(MOST_PIXELS // (images * self.train.pixels[:1].nbytes))
         return max(1, min(most))
@@ -316,7 +304,7 @@ class _Work:
                 number = come.get(timeout=PATIENCE)
             except queue.Empty:
                 self._give_up_silent_workers()
-                self._say()
+                self._report()
                 continue
             take(number, self._result(futures[number]))
             left -= 1
@@ -343,9 +331,8 @@ class _Work:
             except ModuleNotFoundError as error:
                 raise PatchtraceError(f"a worker lacks a part ({error}): install patchtrace there") from error
 
-    def _say(self) -> None:
-        if self.remark:
-            self.remark(f"{self.done} tasks, {len(self._workers())} workers")
+    def _report(self) -> None:
+        self.watch.remark(f"{self.done} tasks, {len(self._workers())} workers")
 
     def _give_up_silent_workers(self) -> None:
         self.client.run_on_scheduler(_remove_silent, seconds=PATIENCE)
@@ -369,14 +356,12 @@ def _compare(
     query: NoisyQuery,
     comparison: Comparison,
     size: int,
-    flips: bool,
-    memory: int,
-    how: _How,
+    setup: _Setup,
 ) -> list[BlockResult]:
     """The answers for the blocks of these images. They stay here."""
     if not isinstance(images.pixels, np.ndarray):
         images.pixels.reuse(_shards)
-    blocks = answers(_engine(how), query, images, comparison, size=size, flips=flips, memory=memory)
+    blocks = answers(_engine(setup), query, images, comparison, setup.budget, size)
     return [replace(block, share=np.ascontiguousarray(block.share, dtype=np.float32)) for block in blocks]
 
 
@@ -401,16 +386,8 @@ _shards: dict[Path, Shard] = {}
 
 
 @lru_cache(maxsize=4)
-def _engine(how: _How) -> Engine:
+def _engine(setup: _Setup) -> Engine:
     mine = version("patchtrace")
-    if mine != how.version:
-        raise PatchtraceError(f"a worker has patchtrace {mine}, and who asks has {how.version}: install the same")
-    if how.engine == "native" and how.instructions not in instruction_sets():
-        raise PatchtraceError(f"a worker's processor lacks {how.instructions}: use workers of one kind")
-    if how.engine == "native":
-        return NativeEngine(how.threads, how.instructions)
-    return get_engine(how.engine, threads=how.threads, device=how.device)
-
-
-def _instructions(engine: Engine) -> str | None:
-    return engine.instructions if isinstance(engine, NativeEngine) else None
+    if mine != setup.version:
+        raise PatchtraceError(f"a worker has patchtrace {mine}, and the caller has {setup.version}: install the same")
+    return ENGINES[setup.compute.engine].create(setup.compute, setup.instructions)

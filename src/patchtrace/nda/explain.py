@@ -9,22 +9,23 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.attribution import Attribution, Part
-from patchtrace.engines import Comparison, Engine, NoisyQuery, compared, get_engine
+from patchtrace.attribution import Attribution
+from patchtrace.compute import Compute
+from patchtrace.engines import Blocks, Comparison, NoisyQuery, compared, get_engine
 from patchtrace.engines.reference import noisy_patches, patches
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
-from patchtrace.memory import DEFAULT_MEMORY, parse_memory
-from patchtrace.methods.levels import drawn, levels_of
+from patchtrace.nda.method import check_images
+from patchtrace.nda.plan import Plan
+from patchtrace.nda_details import NDADetails, NoiseOrigin, Part
 from patchtrace.progress import Counter, Progress
-from patchtrace.recipe import Recipe
 
 Floats = NDArray[np.float64]
 
@@ -36,7 +37,7 @@ class Step(NamedTuple):
     patches, of ``weight`` times the part of the patch that the image accounts for.
     """
 
-    name: Part
+    part: Part
     comparison: Comparison
     weight: float
     rows: int
@@ -116,10 +117,7 @@ def explain(
     *,
     images: int = 50,
     draws: int | None = 2,
-    engine: str = "auto",
-    device: str | None = None,
-    threads: int | None = None,
-    memory: str | int = DEFAULT_MEMORY,
+    compute: Compute | None = None,
     progress: Progress | None = None,
 ) -> Explanation:
     """Look closer at one query of a result.
@@ -129,18 +127,22 @@ def explain(
     result : Attribution
         Made by NDA.
     queries, train : ImageSet
-        The images that it was made of.
-    query : int
+        The images of the result.
+    query : int, default 0
         Which of the queries.
-    images : int
+    images : int, default 50
         How many images, from the top of the list, are looked at patch by patch.
-    draws : int, optional
+    draws : int or None, default 2
         How many draws of the noise to use: the first of those that the result has. None: all of them, so that the
         numbers add up to the shares of the result. With fewer the explanation has errors of its own.
-    engine, device, threads, memory
-        As for NDA.
+    compute : Compute, default Compute()
+        Engine, device, threads and memory.
     progress : callable, optional
         Called with (done, total).
+
+    Returns
+    -------
+    Explanation
 
     Examples
     --------
@@ -151,80 +153,55 @@ def explain(
     >>> found.pair(7).matches[0].query == found.pair(7).matches[0].train
     True
     """
-    recipe = _recipe_of(result, queries, train, query)
+    details = _details(result, queries, train, query)
+    compute = compute or Compute()
     chosen = result.ranking(query)[:images]
-    levels = levels_of(recipe, train.shape[1:])
-    mean_patches = sum(step.weight * step.patches for level in levels for step in level.steps) / len(levels)
-    counts = [min(count, draws or count) for count in result.sampling["draws"][query]]
-    total = sum(count * step.cost for count, level in zip(counts, levels, strict=True) for step in level.steps)
-    count = Counter(progress, total * len(train))
-    work = get_engine(engine, threads=threads, device=device, pairs=total * len(train))
-    steps, noisy, normalisers, grids = [], [], [], []
+    plan = Plan.of(details.recipe, train.shape[1:])
+    counts = [min(count, draws or count) for count in details.draws[query]]
+    total = len(train) * sum(count * level.cost for count, level in zip(counts, plan.levels, strict=True))
+    count, engine = Counter(progress, total), get_engine(compute, total)
     clean = queries.block(query, query + 1)[0]
-    for level, number in zip(levels, counts, strict=True):
-        noise = drawn(level, recipe.seed, 0, number, train.shape)
-        for step in level.steps:
-            versions = NoisyQuery.of(clean, noise, *recipe.noise_at(level.t), patchwork=level.patchwork)
-            normaliser, grid = _patch_shares(
-                work, versions, train, step.comparison, chosen, recipe.flips, parse_memory(memory),
-                count.per_image(number * step.cost),
-            )  # fmt: skip
+    found = Explanation((), train, chosen, [], result.shares[query].astype(np.float64), clean, [], [], compute.threads)
+    for number, some in plan.walk([[(0, drawn)] for drawn in counts]):
+        noisy = some.on(clean)
+        for step in plan.levels[number].steps:
+            tell = count.per_image(len(some) * step.cost)
+            with compared(engine, noisy, train, step.comparison, compute.budget, progress=tell) as blocks:
+                grid = _patch_shares(blocks, chosen)
             rows, columns = (step.comparison.axis(side).positions for side in train.shape[1:])
-            weight = step.weight / len(levels) / mean_patches
-            steps.append(Step(step.name, step.comparison, weight, rows, columns, level.patchwork))
-            noisy.append(versions)
-            normalisers.append(normaliser)
-            grids.append(grid.reshape(len(chosen), rows, columns))
-    return Explanation(
-        tuple(steps),
-        train,
-        chosen,
-        grids,
-        result.shares[query].astype(np.float64),
-        recipe.flips,
-        clean,
-        noisy,
-        normalisers,
-        threads,
-    )
+            weight = step.weight / len(plan.levels) / plan.patches
+            found.grids.append(grid.reshape(len(chosen), rows, columns))
+            found.noisy.append(noisy)
+            found.normalisers.append(blocks.log_normaliser)
+            more = Step(step.part, step.comparison, weight, rows, columns, some.patchwork)
+            found = replace(found, steps=(*found.steps, more))
+    return found
 
 
-def _recipe_of(result: Attribution, queries: ImageSet, train: ImageSet, query: int) -> Recipe:
-    if "recipe" not in result.settings:
+def _details(result: Attribution, queries: ImageSet, train: ImageSet, query: int) -> NDADetails:
+    """What NDA knows of the result, if it can be computed again from these images."""
+    if result.nda is None or result.nda.shortlist is not None:
         raise PatchtraceError(f"a result of method {result.method!r} has no patches to look at: use method nda")
-    if result.settings["noise"] != "from the seed":
+    if result.nda.noise is not NoiseOrigin.SEED:
         raise PatchtraceError(
-            "the noise of this result was given by the caller: only noise from a seed can be repeated"
+            "the noise of this result was given by the caller: only noise from a seed can be drawn again"
         )
     if not 0 <= query < len(result.query_ids):
         raise PatchtraceError(f"query is {query}: the result has {len(result.query_ids)}, counted from 0")
-    for images, name in ((train, "train"), (queries, "queries")):
-        if images.fingerprint() != result.facts[name]["fingerprint"]:
-            raise PatchtraceError(f"these are not the images of the result: the {name} changed since it was made")
-    return Recipe.from_dict(result.settings["recipe"])
+    check_images(result, train, queries)
+    return result.nda
 
 
-def _patch_shares(
-    engine: Engine,
-    query: NoisyQuery,
-    train: ImageSet,
-    comparison: Comparison,
-    chosen: NDArray[np.intp],
-    flips: bool,
-    memory: int,
-    progress: Any,
-) -> tuple[Floats, NDArray[np.float32]]:
-    """The log-normalisers (versions, patches), and what chosen images have of each query patch (images, patches)."""
-    with compared(engine, query, train, comparison, flips=flips, memory=memory, progress=progress) as blocks:
-        found = np.empty((len(chosen), blocks.log_normaliser.shape[1]), np.float32)
-        start = 0
-        for part, block in blocks:
-            stop = start + block.share.shape[2]
-            here = np.flatnonzero((chosen >= start) & (chosen < stop))
-            shares = block.share[:, :, chosen[here] - start] * part[:, :, None]
-            found[here] = shares.mean(axis=0).T
-            start = stop
-        return blocks.log_normaliser, found
+def _patch_shares(blocks: Blocks, chosen: NDArray[np.intp]) -> NDArray[np.float32]:
+    """What chosen images have of each query patch, in the mean over versions: (images, patches)."""
+    found = np.empty((len(chosen), blocks.log_normaliser.shape[1]), np.float32)
+    start = 0
+    for part, block in blocks:
+        stop = start + block.share.shape[2]
+        here = np.flatnonzero((chosen >= start) & (chosen < stop))
+        found[here] = (block.share[:, :, chosen[here] - start] * part[:, :, None]).mean(axis=0).T
+        start = stop
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +225,6 @@ class Explanation:
     images: NDArray[np.intp]
     grids: list[NDArray[np.float32]]
     shares: Floats
-    flips: bool
     clean: NDArray[np.float32]
     noisy: list[NoisyQuery]
     normalisers: list[Floats]
@@ -281,7 +257,7 @@ class Explanation:
             for step in (self.steps if steps is None else [self.steps[i] for i in steps])
         )
 
-    def laid(self, grid: Floats, step: Step) -> Floats:
+    def on_pixels(self, grid: Floats, step: Step) -> Floats:
         """Numbers of query patches at a step on the pixels of the query: (height, width)."""
         return spread(grid, step.comparison, self.size)
 
@@ -318,7 +294,7 @@ class Explanation:
     def _sides(self, index: int) -> list[NDArray[np.float32]]:
         """An image and, if mirrors count, its mirror."""
         image = self.train.block(index, index + 1)[0]
-        return [image, image[..., ::-1]] if self.flips else [image]
+        return [image, image[..., ::-1]] if self.steps[0].comparison.flips else [image]
 
     def pairs(self, indices: Sequence[int], matches: int = 20, progress: Progress | None = None) -> list[Pair]:
         """The same for several images."""
@@ -387,7 +363,7 @@ def _step_pair(
             for q, u in zip(*np.unravel_index(flat, weights.shape), strict=True):
                 places = _place(group.query[q], step), _place(group.train[u if group.all else q], step)
                 weight = float(step.weight * weights[q, u])
-                strongest.append(Match(*places, comparison.extent, step.name.t, step.name.pool, weight, bool(mirror)))
+                strongest.append(Match(*places, comparison.extent, step.part.t, step.part.pool, weight, bool(mirror)))
         spread_out = spread(of_train.reshape(rows, columns), comparison, size)
         heat += step.weight * (spread_out[:, ::-1] if mirror else spread_out)
     strongest = sorted(strongest, key=lambda match: -match.weight)[:matches]

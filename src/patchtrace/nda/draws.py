@@ -150,7 +150,7 @@ def chance_of_top(found: Estimate, top: int, seed: int = 0) -> Values:
 
 
 @dataclass
-class Plan:
+class Allocation:
     """Where the next draws go.
 
     Parameters

@@ -1,0 +1,335 @@
+"""NDA: how much of a query the patches of each training image account for, at several noise levels and scales."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from patchtrace.attribution import Attribution, facts_of, facts_of_set, joined
+from patchtrace.cache import digest
+from patchtrace.compute import Budget, Compute
+from patchtrace.engines import Engine, LocalWork, Rest, Work, get_engine
+from patchtrace.engines.dask import DaskWork, connected
+from patchtrace.errors import PatchtraceError
+from patchtrace.images import ImageSet, has_own_size
+from patchtrace.methods.base import Method, Resources
+from patchtrace.nda.checkpoint import Checkpoint
+from patchtrace.nda.plan import Plan
+from patchtrace.nda.query_run import QueryRun, Setting, together
+from patchtrace.progress import Counter, Progress, Watch
+from patchtrace.recipe import DEFAULT_SIZE, Recipe, Stopping
+
+#: The part of the memory that running means and variances of all queries may take in a result.
+KEPT_PART = 8
+#: Bytes that Python and its libraries take, that an image's name takes, and that comparisons have at the least.
+PROCESS_BYTES, ID_BYTES, LEAST_ROOM = 120_000_000, 100, 10_000_000
+#: With less, blocks may be smaller than usual, and the last digits others.
+ROOM_FOR_ALL_BLOCKS = 150_000_000
+
+
+class NDA(Method):
+    """Nonparametric data attribution.
+
+    A query is noised as a diffusion model would noise it. Each of its patches is then shared out among all patches of
+    all training images by a softmax over their distances; what the patches of an image receive, its k best for each
+    query patch, is the image's score.
+
+    Parameters
+    ----------
+    recipe : Recipe, optional
+        What is compared; by default ``Recipe.for_size`` of the training images.
+    stopping : Stopping, default Stopping()
+        When a recipe with ``draws="auto"`` has enough draws, and how long the list is that has to settle.
+    parts : bool, default False
+        Whether the result keeps what each level and scale adds to the scores.
+    checkpoint : path, optional
+        Directory in which work is kept until somebody deletes it. A run that was killed goes on from there when it is
+        started again, and ends with the same numbers.
+    compute : Compute, default Compute()
+        Engine, device, threads, memory and cluster. All give the same numbers.
+
+    Attributes
+    ----------
+    recipe_ : Recipe
+        The recipe in use, after ``fit``.
+
+    Examples
+    --------
+    >>> import patchtrace as pt
+    >>> rng = np.random.default_rng(0)
+    >>> train = rng.integers(0, 256, (20, 8, 8, 3), dtype=np.uint8)
+    >>> recipe = pt.Recipe((pt.Level(100, (pt.Scale(patch=3),)),))
+    >>> result = pt.NDA(recipe).fit(train).attribute(train[7:8])
+    >>> result.top(1)[0][0].index
+    7
+    """
+
+    name: ClassVar[str] = "nda"
+    options: ClassVar[frozenset[str]] = frozenset(
+        {"recipe", "draws", "flips", "seed", "stopping", "parts", "checkpoint"}
+        | {"engine", "device", "threads", "memory", "cluster"}
+    )
+
+    def __init__(
+        self,
+        recipe: Recipe | None = None,
+        *,
+        stopping: Stopping | None = None,
+        parts: bool = False,
+        checkpoint: str | Path | None = None,
+        compute: Compute | None = None,
+    ) -> None:
+        self.recipe = recipe
+        self.stopping = stopping or Stopping()
+        self.parts = parts
+        self.checkpoint = checkpoint
+        self.compute = compute or Compute()
+
+    @classmethod
+    def create(cls, resources: Resources, **arguments: Any) -> Self:
+        return cls(
+            resources.recipe,
+            stopping=resources.stopping,
+            parts=resources.parts,
+            checkpoint=resources.checkpoint,
+            compute=resources.compute,
+        )
+
+    def attribute(
+        self,
+        queries: Any,
+        *,
+        noise: Mapping[int, ArrayLike] | None = None,
+        start: Attribution | None = None,
+        rest: Rest | None = None,
+        progress: Progress | None = None,
+    ) -> Attribution:
+        """Score every training image for every query.
+
+        Parameters
+        ----------
+        queries : ImageSet, path, array, ...
+            Anything that ``ImageSet.open`` takes; it is brought to the size of the training set.
+        noise : mapping of t to array, optional
+            The noise to use at each level, shaped like a query (channels, height, width), or (draws, channels, height,
+            width). It is shared by all queries. By default noise comes from the recipe's seed.
+        start : Attribution, optional
+            An earlier result of the same queries, images and recipe (but for the draws): its draws count too.
+        rest : Rest, optional
+            Images that stand for others which are not in the training set: they count in normalisers only.
+        progress : callable or Watch, optional
+            Called with (done, total), in pairs of patches. With ``draws="auto"`` the total is what is planned so far.
+            A Watch also hears how settled the list of a query is, and the result for each query.
+
+        Returns
+        -------
+        Attribution
+            With ``nda`` set.
+        """
+        train, opened = self._opened(queries)
+        recipe, given = _with_noise(self.recipe_, train.shape, noise)
+        plan, watch = Plan.of(recipe, train.shape[1:]), Watch.of(progress)
+        if recipe.exponent * math.log(plan.patches) > math.log(np.finfo(np.float32).max):
+            raise PatchtraceError(
+                f"exponent is {recipe.exponent}: scores would be too large for float32, use a smaller one"
+            )
+        if start is not None:
+            if self.parts or noise is not None:
+                raise PatchtraceError(
+                    "a result is continued with noise from its seed and without parts: leave them out"
+                )
+            _check_start(start, recipe, train, opened)
+        images = len(train) + (len(rest.images) if rest else 0)
+        engine = get_engine(self.compute, len(opened) * images * sum(level.cost for level in plan.levels))
+        budget, keep = _room(self.compute.budget.total, len(opened), plan, len(train), self.parts)
+        count = Counter(watch, 0)
+        setting = Setting(plan, len(train), images, self.stopping, given, self.parts, keep, count, watch)
+        about = {"settings": self.settings() | {"recipe": recipe.to_dict(), "engine": engine.name}}
+        about["facts"] = facts_of(train, opened)
+        done = []
+        with self._work(engine, train, rest, budget, watch) as work:
+            for number in range(len(opened)):
+                query = opened.subset([number])
+                about["facts"] = {**about["facts"], "queries": facts_of_set(query)}
+                checkpoint = None
+                if self.checkpoint:
+                    key = _key(setting, about, start, rest, engine, budget)
+                    checkpoint = Checkpoint(Path(self.checkpoint), key)
+                run = QueryRun(setting, query.block(0, 1)[0], work, checkpoint)
+                if start is not None and start.nda is not None:
+                    run.resume(start.nda, number)
+                if recipe.draws != "auto" and number == 0:  # all have as many, or, in a continued result, about as many
+                    count.total = len(opened) * run.work_to(recipe.draws)
+                run.run()
+                found, details = run.details()
+                mean = found.mean[None]
+                done.append(
+                    self._result(train, query, mean**recipe.exponent, mean / plan.patches, nda=details, **about)
+                )
+                watch.finished(done[-1])
+        return joined(done, opened)
+
+    def settings(self) -> dict[str, Any]:
+        return {"recipe": self.recipe_.to_dict(), "engine": self.compute.engine}
+
+    def describe(self) -> str:
+        return f"{self.recipe_.note or 'recipe'}: {self.recipe_.summary()}"
+
+    @property
+    def recipe_(self) -> Recipe:
+        """The recipe in use: the one given, or the one for the size of the training images."""
+        if self.recipe is not None:
+            return self.recipe
+        if self.train_ is None:
+            raise PatchtraceError("NDA chooses its recipe by the size of the training images: call fit(train) first")
+        return Recipe.for_size(*self.train_.shape[1:])
+
+    def _check(self, train: ImageSet) -> None:
+        for name, kind in (("recipe", Recipe), ("stopping", Stopping), ("compute", Compute)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                example = "Recipe.preset('cifar')" if kind is Recipe else f"{kind.__name__}()"
+                raise PatchtraceError(f"{name} is {value!r}: use a {kind.__name__}, such as {example}")
+        if self.recipe is not None:
+            self.recipe.check(*train.shape[1:])
+
+    @contextmanager
+    def _work(self, engine: Engine, train: ImageSet, rest: Rest | None, budget: Budget, watch: Watch) -> Iterator[Work]:
+        """Where comparisons are made: in this process, or on a cluster."""
+        if self.compute.cluster is None:
+            yield LocalWork(engine, train, budget, rest)
+            return
+        with connected(self.compute.cluster, memory=self.compute.budget.total) as client:
+            yield DaskWork(client, engine, train, budget, rest, compute=self.compute, watch=watch)
+
+
+def attribute(
+    queries: Any,
+    train: Any,
+    *,
+    size: int | tuple[int, int] | None = None,
+    recipe: Recipe | None = None,
+    compute: Compute | None = None,
+    progress: Progress | None = None,
+) -> Attribution:
+    """Which images of ``train`` do the queries resemble? The whole of NDA in one call.
+
+    Parameters
+    ----------
+    queries, train : path, array, ...
+        Anything that ``ImageSet.open`` takes.
+    size : int or (int, int), optional
+        Size that pictures are brought to; by default files to 32 x 32, and arrays stay as they are.
+    recipe : Recipe, optional
+        What is compared; by default one for the size, with draws until the list is settled.
+    compute : Compute, default Compute()
+        Engine, device, threads, memory and cluster.
+    progress : callable or Watch, optional
+        Called with (done, total).
+
+    Returns
+    -------
+    Attribution
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> train = np.random.default_rng(0).integers(0, 256, (12, 9, 9, 3), dtype=np.uint8)
+    >>> result = attribute(train[4:5], train)
+    >>> result.top(1)[0][0].id
+    '4'
+    """
+    if size is None and not has_own_size(train):
+        size = DEFAULT_SIZE
+    images = ImageSet.open(train, size=size)
+    recipe = recipe or replace(Recipe.for_size(*images.shape[1:]), draws="auto")
+    return NDA(recipe, compute=compute).fit(images).attribute(queries, progress=progress)
+
+
+def check_images(result: Attribution, train: ImageSet, queries: ImageSet) -> None:
+    """Refuse images that are not those of the result."""
+    for images, name in ((train, "train"), (queries, "queries")):
+        if images.fingerprint() != result.facts[name]["fingerprint"]:
+            raise PatchtraceError(f"these are not the images of the result: the {name} changed since it was made")
+
+
+def _check_start(start: Attribution, recipe: Recipe, train: ImageSet, queries: ImageSet) -> None:
+    """Draws add up only if everything but their number is the same."""
+    if start.nda is None or not start.nda.can_continue:
+        raise PatchtraceError(
+            "a result with a single draw, or with noise that was given, cannot be continued: run it with draws='auto'"
+        )
+    if replace(start.nda.recipe, draws=1) != replace(recipe, draws=1):
+        raise PatchtraceError("a result of another recipe cannot be continued: use the one in its settings")
+    check_images(start, train, queries)
+
+
+def _room(memory: int, queries: int, plan: Plan, images: int, parts: bool) -> tuple[Budget, bool]:
+    """What is left for comparisons when the process and what it knows of each image have taken theirs.
+
+    Also whether the result can hold what a later run could continue with.
+    """
+    steps = len(plan.steps) if parts else 0
+    moments = 24 * len(plan.levels)
+    each = ID_BYTES + moments + 8 * (2 * len(plan.levels) + 8 + steps)  # of the query at work, with what it computes
+    each += 3 * 8 * together(images)  # draws that are summed in one go
+    each += 2 * queries * (16 + 4 * steps)  # of the result, for each query and then joined
+    room = memory - PROCESS_BYTES - images * each
+    if images * each > 3 * memory // 4:
+        needed = -(-(PROCESS_BYTES + 4 * images * each // 3) // 10**8) / 10
+        raise PatchtraceError(
+            f"memory is {memory / 1e9:g} GB, but {images:,} images and {queries:,} queries need {needed} GB: "
+            f"use memory='{needed}GB', or fewer queries at once"
+        )
+    kept = 2 * moments * queries * images
+    keep = kept <= memory // KEPT_PART and kept <= room // 2
+    return Budget(max(room - kept * keep, LEAST_ROOM)), keep
+
+
+def _key(
+    setting: Setting, about: Mapping[str, Any], start: Attribution | None, rest: Rest | None, engine: Engine,
+    budget: Budget,
+) -> str:  # fmt: skip
+    """A hash of everything that the numbers of a query depend on."""
+    noise = setting.noise or {}
+    given = [hashlib.sha256(eps.tobytes()).hexdigest() for eps in noise.values()]
+    facts = about["facts"]
+    begun = start and start.nda and [start.nda.record(), start.facts["queries"]["fingerprint"]]
+    images = [facts[name]["fingerprint"] for name in ("train", "queries")]
+    others = [rest.images.fingerprint(), rest.weight] if rest else []
+    rules = asdict(setting.stopping) if setting.plan.recipe.draws == "auto" else None
+    small = budget.total < ROOM_FOR_ALL_BLOCKS and budget.total
+    kind = [facts["versions"]["patchtrace"], engine.instructions, small]
+    return digest(about["settings"], rules, setting.parts, images, others, given, begun, kind)
+
+
+def _with_noise(
+    recipe: Recipe, shape: tuple[int, int, int], given: Mapping[int, ArrayLike] | None
+) -> tuple[Recipe, dict[int, NDArray[np.float32]] | None]:
+    """The caller's noise for each level, if any, and the recipe with the number of draws there are."""
+    if given is None:
+        return recipe, None
+    eps = {level.t: _checked(given, level.t, shape) for level in recipe.levels}
+    counts = {len(noise) for noise in eps.values()}
+    if len(counts) > 1:
+        raise PatchtraceError("the noise has more draws at one t than at another: give each t the same number")
+    return replace(recipe, draws=counts.pop()), eps
+
+
+def _checked(given: Mapping[int, ArrayLike], t: int, shape: tuple[int, int, int]) -> NDArray[np.float32]:
+    if t not in given:
+        raise PatchtraceError(f"noise has no entry for t = {t}: it needs one for each level of the recipe")
+    noise = np.asarray(given[t], dtype=np.float32)
+    if noise.shape[-3:] != shape or noise.ndim not in (3, 4) or noise.size == 0 or not np.isfinite(noise).all():
+        raise PatchtraceError(
+            f"the noise for t = {t} has shape {noise.shape}: use finite values of shape {shape} or (draws, *{shape})"
+        )
+    return noise.reshape(-1, *shape)

@@ -1,0 +1,143 @@
+"""A recipe as work: the one walk over levels, scales and draws that scoring, explanations and evaluation all take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from patchtrace.engines import Comparison, NoisyQuery
+from patchtrace.nda_details import Part
+from patchtrace.recipe import Recipe
+
+#: Draws of a level that are compared in one go, at the most.
+TOGETHER = 16
+#: What a query patch costs besides its pairs, in pairs: at 32 x 32 a draw at P 21 takes half the time of one at P 5.
+WORK_OF_A_PATCH = 300
+#: Up to so many patches within the picture what a patchwork keeps of an image stays in the cache. Pictures with more
+#: are sampled in pairs; they have so many patches that chance matters less.
+PATCHWORK_PATCHES = 256
+
+
+class ScaleStep(NamedTuple):
+    """One scale at one level.
+
+    ``weight`` is its weight in the level (the weights of a level sum to 1), ``patches`` the number of query patches,
+    ``cost`` the work of a draw for one training image.
+    """
+
+    part: Part
+    comparison: Comparison
+    weight: float
+    patches: int
+    cost: int
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Draws ``first`` to ``last`` of the noise at one level, and everything that decides them.
+
+    Without a patchwork they come in pairs, a noise and its negative: what one overstates the other tends to understate.
+    """
+
+    t: int
+    signal: float
+    sigma: float
+    seed: int
+    patchwork: bool
+    first: int
+    last: int
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+    def noise(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """The noises, (draws, *shape)."""
+        size = 1 if self.patchwork else 2
+        noises = [
+            np.random.default_rng((self.seed, self.t, draw // size)).standard_normal(shape) * (-1) ** (draw % size)
+            for draw in range(self.first, self.last)
+        ]
+        return np.stack(noises).astype(np.float32)
+
+    def on(self, clean: NDArray[np.float32], given: NDArray[np.float32] | None = None) -> NoisyQuery:
+        """A clean query (channels, height, width) under these draws, or under those of ``given`` (all draws, ...)."""
+        if given is not None:
+            return NoisyQuery.of(clean, given[self.first : self.last], self.signal, self.sigma)
+        return NoisyQuery.of(clean, self.noise(clean.shape), self.signal, self.sigma, patchwork=self.patchwork)
+
+
+@dataclass(frozen=True)
+class LevelPlan:
+    """One noise level: its scales, which share their noise, and whether each patch has a noise of its own."""
+
+    t: int
+    signal: float
+    sigma: float
+    steps: tuple[ScaleStep, ...]
+    patchwork: bool
+
+    @property
+    def cost(self) -> int:
+        """The work of a draw for one training image."""
+        return sum(step.cost for step in self.steps)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is compared for pictures of one size under a recipe.
+
+    Examples
+    --------
+    >>> plan = Plan.of(Recipe.preset("cifar"), (32, 32))
+    >>> [step.part.patch for step in plan.levels[0].steps], plan.levels[0].steps[0].patches
+    ([5, 8], 1024)
+    >>> [(number, draws.t, draws.first, draws.last) for number, draws in plan.walk([[(0, 2)], [(4, 6)], [], [], []])]
+    [(0, 100, 0, 2), (1, 200, 4, 6)]
+    """
+
+    recipe: Recipe
+    levels: tuple[LevelPlan, ...]
+
+    @classmethod
+    def of(cls, recipe: Recipe, size: tuple[int, int]) -> Plan:
+        """The plan for pictures of this height and width. A single draw is as in the paper, never a patchwork."""
+        levels = []
+        for level in recipe.levels:
+            steps = []
+            for scale, weight in level.weighted_scales():
+                comparison = Comparison.of(scale, recipe)
+                patches = comparison.patches(*size)
+                cost = comparison.pairs(*size) + WORK_OF_A_PATCH * patches
+                steps.append(ScaleStep(Part(level.t, scale.patch, scale.pool), comparison, weight, patches, cost))
+            inside = [math.prod(len(step.comparison.inside(side)) for side in size) for step in steps]
+            patchwork = recipe.draws != 1 and all(count <= PATCHWORK_PATCHES for count in inside)
+            levels.append(LevelPlan(level.t, *recipe.noise_at(level.t), tuple(steps), patchwork))
+        return cls(recipe, tuple(levels))
+
+    @property
+    def patches(self) -> float:
+        """What scores are divided by to give shares: the number of query patches.
+
+        One divisor for all images, so that shares rank as scores do. Where scales differ in the number of patches, it
+        is their mean with the weights that they have in the scores.
+        """
+        return sum(step.weight * step.patches for level in self.levels for step in level.steps) / len(self.levels)
+
+    @property
+    def steps(self) -> list[ScaleStep]:
+        """All scales of all levels, in order."""
+        return [step for level in self.levels for step in level.steps]
+
+    def walk(self, ranges: Iterable[Iterable[tuple[int, int]]]) -> Iterator[tuple[int, Draws]]:
+        """The draws of each level, with its number, in pieces: ``ranges`` has (first, last) pairs for each level."""
+        for number, (level, pieces) in enumerate(zip(self.levels, ranges, strict=True)):
+            for first, last in pieces:
+                yield (
+                    number,
+                    Draws(level.t, level.signal, level.sigma, self.recipe.seed, level.patchwork, first, last),
+                )

@@ -1,0 +1,211 @@
+"""One query of NDA: its draws so far, more of them, and what is known of it in the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from patchtrace.engines import Job, Work
+from patchtrace.nda.checkpoint import Checkpoint
+from patchtrace.nda.draws import Allocation, Estimate, Moments, chance_of_top, estimate
+from patchtrace.nda.plan import TOGETHER, Draws, Plan
+from patchtrace.nda_details import Ended, NDADetails, NoiseOrigin
+from patchtrace.progress import Counter, Watch
+from patchtrace.recipe import Stopping
+
+#: The fields of a level's moments, as they are saved.
+KEPT = ("mean", "squares", "inner", "samples", "draws")
+
+
+def together(images: int) -> int:
+    """Draws of a level that are compared in one go with so many images: all of them are held at once."""
+    return max(2, min(TOGETHER, 3_000_000 // images // 2 * 2))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all queries of a run have in common.
+
+    Parameters
+    ----------
+    plan : Plan
+        What is compared.
+    images, compared : int
+        Images that are scored, and those with the ones that stand for others.
+    stopping : Stopping
+        When draws are enough.
+    noise : mapping of t to float32 (draws, channels, height, width), optional
+        The caller's own noise.
+    parts, keep : bool
+        Whether the result holds what each level and scale adds, and what a later run could continue with.
+    count : Counter
+        Of all work.
+    watch : Watch
+        Hears how settled a list is.
+    """
+
+    plan: Plan
+    images: int
+    compared: int
+    stopping: Stopping
+    noise: Mapping[int, NDArray[np.float32]] | None
+    parts: bool
+    keep: bool
+    count: Counter
+    watch: Watch
+
+
+class QueryRun:
+    """One query: its draws so far, and more of them.
+
+    With a checkpoint it begins with what lies there, and saves its own state there from time to time.
+    """
+
+    def __init__(
+        self, setting: Setting, clean: NDArray[np.float32], work: Work, checkpoint: Checkpoint | None = None
+    ) -> None:
+        self.setting, self.plan, self.clean = setting, setting.plan, clean
+        self.work, self.checkpoint = work, checkpoint
+        self.moments = [Moments.of(setting.images) for _ in self.plan.levels]
+        # over draws, what each level and scale adds
+        self.sums = np.zeros((len(self.plan.steps) if setting.parts else 0, setting.images))
+        self.targets = [0] * len(self.moments)  # draws that each level has when the round is over
+        self.ended: Ended | None = None
+
+    def resume(self, start: NDADetails, query: int) -> None:
+        """Take over the draws of an earlier result."""
+        assert start.moments is not None
+        for level, moments in enumerate(self.moments):
+            moments.mean, moments.squares, moments.inner = start.moments[:, query, level]
+            moments.samples, moments.draws = start.samples[query][level], start.draws[query][level]
+
+    def work_to(self, draws: int) -> int:
+        """What is missing until all levels have so many draws."""
+        return self._work([max(0, draws - moments.draws) for moments in self.moments])
+
+    def run(self) -> None:
+        """Rounds of draws until the number asked for is reached, or, with ``auto``, until the rules say enough."""
+        begin, wanted = time.monotonic(), self.plan.recipe.draws
+        self._restore()
+        if wanted == "auto":
+            if not any(self.targets):
+                self.targets = [max(2, moments.draws) for moments in self.moments]
+        else:
+            self.targets = [max(wanted, moments.draws) for moments in self.moments]
+        while self.ended is None:
+            if wanted == "auto":
+                missing = [to - now for to, now in zip(self.targets, self._drawn(), strict=True)]
+                self.setting.count.total += self._work(missing)
+            self._draw()
+            self.ended = self._next_round(begin) if wanted == "auto" else Ended.FIXED
+        if self.checkpoint:
+            self.checkpoint.save(self._state())
+
+    def details(self) -> tuple[Estimate, NDADetails]:
+        """Means with errors in units of scores, and everything else that is known in the end."""
+        setting, found = self.setting, estimate(self.moments)
+        known = all(moments.known for moments in self.moments)
+        kept = [[getattr(one, name) for one in self.moments] for name in ("mean", "squares", "inner")]
+        draws = np.repeat(self._drawn(), [len(level.steps) for level in self.plan.levels])
+        return found, NDADetails(
+            recipe=self.plan.recipe,
+            noise=NoiseOrigin.SEED if setting.noise is None else NoiseOrigin.CALLER,
+            top=setting.stopping.top,
+            confidence=setting.stopping.confidence,
+            draws=(tuple(self._drawn()),),
+            samples=(tuple(moments.samples for moments in self.moments),),
+            ended=(self.ended or Ended.FIXED,),
+            errors=(found.error[None] / self.plan.patches).astype(np.float32) if known else None,
+            chances=self._chances()[None].astype(np.float32) if known else None,
+            moments=np.array(kept)[:, None] if known and setting.keep else None,
+            parts=(self.sums / draws[:, None])[:, None].astype(np.float32) if setting.parts else None,
+            part_names=tuple(step.part for step in self.plan.steps) if setting.parts else (),
+        )
+
+    def _next_round(self, begin: float) -> Ended | None:
+        """Set the targets of the next round where draws help most, unless there is a reason to end."""
+        rules = self.setting.stopping
+        best = np.sort(self._chances())[::-1][: rules.top]
+        settled = int((best >= rules.confidence).sum())
+        self.setting.watch.remark(f"{settled} of {len(best)} settled")
+        allocation = Allocation([level.cost for level in self.plan.levels], rules.most_draws)
+        added = [2 * pairs for pairs in allocation.next(self.moments, rules.top)]
+        self.targets = [now + more for now, more in zip(self._drawn(), added, strict=True)]
+        if best.mean() >= rules.confidence:
+            return Ended.SETTLED
+        if not any(added):
+            return Ended.DRAWS
+        late = rules.seconds is not None and time.monotonic() - begin > rules.seconds
+        return Ended.TIME if late else None
+
+    def _draw(self) -> None:
+        """Draw until each level has what it is to have in this round."""
+        some = together(self.setting.images)
+        ranges = [
+            [(first, min(first + some, target)) for first in range(moments.draws, target, some)]
+            for moments, target in zip(self.moments, self.targets, strict=True)
+        ]
+        pieces = list(self.plan.walk(ranges))
+        masses = self.work.masses(job for piece in pieces for job in self._jobs(*piece))
+        first_step = np.cumsum([0, *(len(level.steps) for level in self.plan.levels)])
+        for number, draws in pieces:
+            values = np.zeros((len(draws), self.setting.images))
+            for place, step in enumerate(self.plan.levels[number].steps, start=first_step[number]):
+                found = step.weight * next(masses)
+                values += found
+                if self.setting.parts:
+                    self.sums[place] += found.sum(axis=0) / len(self.plan.levels)
+            size = 1 if draws.patchwork or self.setting.noise is not None else 2  # noises of the caller are no pairs
+            for start in range(0, len(values), size):
+                self.moments[number].add(values[start : start + size])
+            if self.checkpoint and self.checkpoint.due():
+                self.checkpoint.save(self._state())
+
+    def _jobs(self, number: int, draws: Draws) -> Iterator[Job]:
+        """The comparisons of these draws of a level: one for each scale."""
+        given = None if self.setting.noise is None else self.setting.noise[draws.t]
+        query = draws.on(self.clean, given)
+        for step in self.plan.levels[number].steps:
+            yield Job(query, step.comparison, self.setting.count.per_image(step.cost))
+
+    def _work(self, draws: list[int]) -> int:
+        return self.setting.compared * sum(n * level.cost for n, level in zip(draws, self.plan.levels, strict=True))
+
+    def _drawn(self) -> list[int]:
+        return [moments.draws for moments in self.moments]
+
+    def _chances(self) -> NDArray[np.float64]:
+        return chance_of_top(estimate(self.moments), self.setting.stopping.top, self.plan.recipe.seed)
+
+    def _state(self) -> dict[str, NDArray[Any]]:
+        moments = {
+            f"{name} {number}": np.asarray(getattr(level, name))
+            for number, level in enumerate(self.moments)
+            for name in KEPT
+        }
+        return {
+            **moments,
+            "sums": self.sums,
+            "targets": np.array(self.targets),
+            "ended": np.array(str(self.ended or "")),
+        }
+
+    def _restore(self) -> None:
+        """Begin with the state of the checkpoint, if there is one."""
+        state = self.checkpoint.load(self._state()) if self.checkpoint else None
+        if state is None:
+            return
+        before = self._drawn()
+        for number, moments in enumerate(self.moments):
+            moments.mean, moments.squares, moments.inner, samples, draws = (state[f"{name} {number}"] for name in KEPT)
+            moments.samples, moments.draws = int(samples), int(draws)
+        self.sums, self.targets = state["sums"], state["targets"].tolist()
+        self.ended = Ended(str(state["ended"])) if str(state["ended"]) else None
+        if self.plan.recipe.draws != "auto":  # with auto, only what is still to be done is in the total
+            made = [now - then for now, then in zip(self._drawn(), before, strict=True)]
+            self.setting.count.total -= self._work(made)

@@ -1,0 +1,248 @@
+"""NDA for collections too large for exact work: a coarse pass ranks all images, an exact one scores a shortlist."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from patchtrace.attribution import Attribution, joined
+from patchtrace.checks import whole
+from patchtrace.compute import Compute
+from patchtrace.engines import Rest
+from patchtrace.errors import PatchtraceError
+from patchtrace.images import ImageSet
+from patchtrace.methods.base import Resources
+from patchtrace.nda.method import NDA
+from patchtrace.nda_details import Recall, ShortlistFacts
+from patchtrace.progress import Progress, Watch
+from patchtrace.recipe import Level, Recipe, Scale, Stopping
+
+#: The coarse pass: the shorter side of its pictures, about, its levels, and its draws of each. Found by trying many
+#: (`benchmarks/scale.py recall` measures what it finds): small patches at low noise tell what larger pictures resemble,
+#: for a small part of the work.
+COARSE_SIDE, COARSE_DRAWS = 8, 4
+COARSE_LEVELS = (
+    Level(50, (Scale(5),)),
+    Level(100, (Scale(3), Scale(7))),
+    Level(200, (Scale(5),)),
+)
+#: For each image of the shortlist so many of the others are compared, to stand for all others in the normaliser.
+SAMPLED_PART = 0.5
+#: The part of a collection that is listed where the caller does not say how many.
+DEFAULT_PART = 0.1
+#: Of the best 10 and of the best 100 of an exact reference, the part that a shortlist of this part of a collection has.
+#: Measured by `benchmarks/scale.py recall`, with 5,000 photographs of 32 x 32.
+MEASURED_RECALL = {
+    0.01: (0.7667, 0.3275),
+    0.02: (0.9, 0.5258),
+    0.05: (0.975, 0.8008),
+    0.1: (0.9917, 0.9383),
+    0.2: (1.0, 0.9858),
+    0.3: (1.0, 0.9967),
+    0.5: (1.0, 0.9983),
+}
+#: What the coarse pass takes for an image, in draws of the exact one, and draws of that, about: what progress goes by.
+COARSE_WORK, USUAL_DRAWS = 1 / 25, 8
+
+
+class NDAShortlist(NDA):
+    """NDA in two passes. **Approximate**: who is in the shortlist, and how much all others weigh, is estimated.
+
+    First all images are ranked at a quarter of their size or less, which takes a small part of the time. The best of
+    them, the shortlist, are then scored as NDA scores them, with one difference: the normaliser of the softmax needs
+    all images, and those outside of the shortlist are counted by a sample, every n-th along the coarse ranking, each of
+    which stands for its neighbours. Images outside of the shortlist have the coarse scores, scaled to the share that
+    the shortlist leaves.
+
+    Parameters
+    ----------
+    shortlist : int
+        Images that are scored exactly, for each query. A collection with no more is scored exactly as a whole, and the
+        result is one of method ``nda``.
+    recipe, stopping, checkpoint, compute
+        As for :class:`NDA`.
+
+    Examples
+    --------
+    >>> from patchtrace.demo import postcards
+    >>> cards = postcards(40, size=16)
+    >>> result = NDAShortlist(8).fit(cards).attribute(cards.subset([5]))
+    >>> result.method, result.nda.shortlist.images, result.top(1)[0][0].index
+    ('nda-shortlist', 8, 5)
+    """
+
+    name: ClassVar[str] = "nda-shortlist"
+    options: ClassVar[frozenset[str]] = NDA.options - {"parts"} | {"shortlist"}
+
+    def __init__(
+        self,
+        shortlist: int,
+        recipe: Recipe | None = None,
+        *,
+        stopping: Stopping | None = None,
+        checkpoint: str | Path | None = None,
+        compute: Compute | None = None,
+    ) -> None:
+        super().__init__(recipe, stopping=stopping, checkpoint=checkpoint, compute=compute)
+        self.shortlist = shortlist
+
+    @classmethod
+    def create(cls, resources: Resources, **arguments: Any) -> Self:
+        if resources.parts:
+            raise PatchtraceError("parts are known of exact results only: leave out parts or the shortlist")
+        return cls(
+            resources.shortlist or max(1, round(DEFAULT_PART * len(resources.train))),
+            resources.recipe,
+            stopping=resources.stopping,
+            checkpoint=resources.checkpoint,
+            compute=resources.compute,
+        )
+
+    def attribute(self, queries: Any, *, progress: Progress | None = None) -> Attribution:  # type: ignore[override]
+        """Score every training image for every query.
+
+        Parameters
+        ----------
+        queries : ImageSet, path, array, ...
+            Anything that ``ImageSet.open`` takes; it is brought to the size of the training set.
+        progress : callable or Watch, optional
+            As for :meth:`NDA.attribute`.
+
+        Returns
+        -------
+        Attribution
+            With ``nda.shortlist`` set.
+        """
+        train, opened = self._opened(queries)
+        watch = Watch.of(progress)
+        if len(train) <= self.shortlist:
+            return self._nda(self.recipe_, self.compute).fit(train).attribute(opened, progress=watch)
+        small, compute = self._small(train)
+        done = []
+        for number in range(len(opened)):
+            part = watch.part(number / len(opened), (number + 1) / len(opened))
+            done.append(self._one(train, small, compute, opened.subset([number]), part))
+            watch.finished(done[-1])
+        return joined(done, opened)
+
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "shortlist": self.shortlist}
+
+    def coarse(self) -> tuple[Recipe, int]:
+        """The recipe of the coarse pass, and how many times smaller its pictures are."""
+        if self.train_ is None:
+            raise PatchtraceError("the coarse pass depends on the size of the training images: call fit(train) first")
+        factor = max(1, min(self.train_.shape[1:]) // COARSE_SIDE)
+        coarse = replace(
+            self.recipe_, levels=COARSE_LEVELS, draws=COARSE_DRAWS, exponent=1.0, note="coarse pass of a shortlist"
+        )
+        return coarse, factor
+
+    def _check(self, train: ImageSet) -> None:
+        whole("shortlist", self.shortlist, 1)
+        super()._check(train)
+
+    def _nda(self, recipe: Recipe, compute: Compute, stopping: Stopping | None = None) -> NDA:
+        """Exact NDA with the settings of this method, or with others."""
+        return NDA(recipe, stopping=stopping or self.stopping, checkpoint=self.checkpoint, compute=compute)
+
+    def _small(self, train: ImageSet) -> tuple[ImageSet, Compute]:
+        """The pictures of the coarse pass, for all queries, and the memory that they leave.
+
+        They are read and made once if they do not take too much of it. Workers of a cluster make their own.
+        """
+        small, budget = train.smaller(self.coarse()[1]), self.compute.budget
+        if self.compute.cluster is not None or small.pixels.nbytes > budget.cached:
+            return small, self.compute
+        return small.loaded(), replace(self.compute, memory=budget.without(small.pixels.nbytes).total)
+
+    def _one(self, train: ImageSet, small: ImageSet, compute: Compute, query: ImageSet, watch: Watch) -> Attribution:
+        """The result for one query: the coarse pass, then the exact one of the images that it lists."""
+        recipe, factor = self.coarse()
+        draws = self.recipe_.draws
+        coarse_work = len(train) * COARSE_WORK
+        fine_work = self.shortlist * (1 + SAMPLED_PART) * (USUAL_DRAWS if draws == "auto" else draws)
+        part = coarse_work / (coarse_work + fine_work)
+        # the list of the coarse pass need not be settled by itself
+        first = self._nda(recipe, compute, Stopping(top=self.stopping.top)).fit(small)
+        ranked = first.attribute(query.smaller(factor), progress=watch.part(0, part))
+        listed, sample = chosen(ranked.scores[0], self.shortlist)
+        weight = (len(train) - len(listed)) / len(sample)
+        exact = (
+            self._nda(self.recipe_, compute)
+            .fit(train.subset(listed))
+            .attribute(query, rest=Rest(train.subset(sample), weight), progress=watch.part(part, 1))
+        )
+        return self._spread(train, query, ranked, exact, listed, len(sample))
+
+    def _spread(
+        self,
+        train: ImageSet,
+        query: ImageSet,
+        ranked: Attribution,
+        exact: Attribution,
+        listed: NDArray[np.intp],
+        sampled: int,
+    ) -> Attribution:
+        """A result for all images: exact ones for those listed, for the others what is estimated of them."""
+        assert exact.nda is not None
+        others = np.setdiff1d(np.arange(len(train)), listed)
+        coarse = ranked.shares[0].astype(np.float64)[others]
+        left = max(0.0, 1.0 - float(exact.shares[0].sum()))
+        estimated = coarse * (left / coarse.sum() if coarse.sum() > 0 else 0.0)
+        # no image that was left out may rank before one that was not
+        estimated = np.minimum(estimated, np.nextafter(exact.shares[0].min(), np.float32(0)))
+        exponent = self.recipe_.exponent
+        per_share = float(exact.scores[0].max()) / float(exact.shares[0].max()) ** exponent
+
+        def placed(values: NDArray[np.float32], rest: NDArray[np.float64]) -> NDArray[np.float64]:
+            row = np.zeros(len(train))
+            row[listed], row[others] = values[0], rest
+            return row[None]
+
+        errors, chances = exact.nda.errors, exact.nda.chances
+        details = replace(
+            exact.nda,
+            errors=None if errors is None else placed(errors, estimated).astype(np.float32),
+            chances=None if chances is None else placed(chances, np.zeros(len(others))).astype(np.float32),
+            moments=None,
+            shortlist=ShortlistFacts(
+                len(listed), len(train), sampled, self.coarse()[0], measured_recall(len(listed) / len(train))
+            ),
+        )
+        return self._result(
+            train,
+            query,
+            placed(exact.scores, per_share * estimated**exponent),
+            placed(exact.shares, estimated),
+            settings={**exact.settings, "shortlist": self.shortlist},
+            nda=details,
+        )
+
+
+def chosen(scores: NDArray[np.floating[Any]], shortlist: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The places of the best images, and of those that stand for the others: every n-th along the ranking.
+
+    >>> best, sample = chosen(np.array([5.0, 1.0, 9.0, 2.0, 3.0, 4.0]), 2)
+    >>> best.tolist(), sample.tolist()
+    ([0, 2], [3])
+    """
+    order = np.argsort(-scores, kind="stable")
+    others = order[shortlist:]
+    count = min(len(others), max(1, round(SAMPLED_PART * shortlist)))
+    middles = (np.arange(count) + 0.5) * len(others) / count
+    return np.sort(order[:shortlist]), np.sort(others[middles.astype(np.intp)])
+
+
+def measured_recall(part: float) -> Recall | None:
+    """What the longest measured list had that is no longer than this; None if all that were measured are longer.
+
+    >>> measured_recall(0.12)
+    Recall(part=0.1, best_10=0.9917, best_100=0.9383)
+    """
+    shorter = [each for each in MEASURED_RECALL if each <= part]
+    return Recall(max(shorter), *MEASURED_RECALL[max(shorter)]) if shorter else None
