@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from patchtrace.methods import nda
+from patchtrace.engines import LocalWork
 
 
 def stopping_after(jobs, monkeypatch, how):
     """Raise ``how`` after so many comparisons; returns those that were begun."""
     begun = []
-    real = nda.masses_here
+    real = LocalWork.masses
 
-    def limited(*arguments):
-        masses = real(*arguments)
+    def limited(self, wanted):
+        for job in wanted:
+            begun.append(job)
+            if len(begun) > jobs:
+                raise how
+            yield next(real(self, [job]))
 
-        def some(wanted):
-            for job in wanted:
-                begun.append(job)
-                if len(begun) > jobs:
-                    raise how
-                yield next(masses([job]))
-
-        return some
-
-    monkeypatch.setattr(nda, "masses_here", limited)
+    monkeypatch.setattr(LocalWork, "masses", limited)
     return begun

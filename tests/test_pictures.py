@@ -7,7 +7,7 @@ import pytest
 from PIL import ImageColor
 
 from patchtrace import NDA, ImageSet, Level, Recipe, Scale, explain
-from patchtrace.explain import Match
+from patchtrace.nda.explain import Match
 from patchtrace.pictures import GAP, MARGIN, SIDE, Look, _apart, mosaic_picture, overview, pair_picture, proponents
 from patchtrace.sheet import SOURCES
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from patchtrace import ImageSet, PatchtraceError, Schedule, ScoreMachine
+from patchtrace import Compute, ImageSet, PatchtraceError, Schedule, ScoreMachine
 from patchtrace.demo import postcards
 from patchtrace.engines import ENGINES
 from patchtrace.score_machine import PATCHES
@@ -159,7 +159,7 @@ def test_memory_changes_nothing(monkeypatch):
 def test_weights_that_cannot_fit_are_refused_with_what_would_do():
     train = np.zeros((2000, 1, 40, 40), np.float32)
     with pytest.raises(PatchtraceError, match=r"memory='\d"):
-        ScoreMachine(train, patches=3, memory="10MB").sample(1)
+        ScoreMachine(train, patches=3, compute=Compute(memory="10MB")).sample(1)
 
 
 # -- leaving images out -------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_influence_is_the_derivative_of_the_loss(engine, step):
 
 
 def test_influence_on_real_pictures_is_the_derivative_of_the_loss(cifar2):
-    one = ScoreMachine(cifar2["train"][:12], threads=1)
+    one = ScoreMachine(cifar2["train"][:12], compute=Compute(threads=1))
     query, options = cifar2["val"][:1], {"timesteps": [100, 300], "draws": 1}
     found = one.influence(query, **options)
     weights = np.ones((24, 12))

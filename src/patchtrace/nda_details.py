@@ -97,9 +97,9 @@ class NDADetails:
         Length of the list that ``chances`` are about.
     confidence : float
         From which chance on an image counts as settled.
-    draws, samples : tuple of tuple of int
+    draws, samples : list of list of int
         For each query, for each level: draws of the noise, and independent samples in them.
-    ended : tuple of Ended
+    ended : list of Ended
         For each query, why there are no more draws.
     errors : float32 (queries, train), optional
         Standard error of each share over the draws; None where there are too few draws to know it.
@@ -119,9 +119,9 @@ class NDADetails:
     noise: NoiseOrigin
     top: int
     confidence: float
-    draws: tuple[tuple[int, ...], ...]
-    samples: tuple[tuple[int, ...], ...]
-    ended: tuple[Ended, ...]
+    draws: list[list[int]]
+    samples: list[list[int]]
+    ended: list[Ended]
     errors: NDArray[np.float32] | None = None
     chances: NDArray[np.float32] | None = None
     moments: NDArray[np.float64] | None = None
@@ -167,7 +167,7 @@ class NDADetails:
             rows = [getattr(one, name) for one in parts]
             arrays[name] = None if any(row is None for row in rows) else np.concatenate(rows, axis=axis)
         lists: dict[str, Any] = {
-            name: tuple(value for one in parts for value in getattr(one, name))
+            name: [value for one in parts for value in getattr(one, name)]
             for name in ("draws", "samples", "ended")
         }
         return replace(parts[0], **arrays, **lists)
@@ -181,8 +181,8 @@ class NDADetails:
             "noise": self.noise.value,
             "top": self.top,
             "confidence": self.confidence,
-            "draws": [list(row) for row in self.draws],
-            "samples": [list(row) for row in self.samples],
+            "draws": self.draws,
+            "samples": self.samples,
             "ended": [ended.value for ended in self.ended],
             "part_names": [list(name) for name in self.part_names],
             "shortlist": listed
@@ -206,9 +206,9 @@ class NDADetails:
             noise=NoiseOrigin(record["noise"]),
             top=record["top"],
             confidence=record["confidence"],
-            draws=tuple(map(tuple, record["draws"])),
-            samples=tuple(map(tuple, record["samples"])),
-            ended=tuple(map(Ended, record["ended"])),
+            draws=[list(row) for row in record["draws"]],
+            samples=[list(row) for row in record["samples"]],
+            ended=list(map(Ended, record["ended"])),
             part_names=tuple(Part(*name) for name in record["part_names"]),
             shortlist=listed
             and ShortlistFacts(

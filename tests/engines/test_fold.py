@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
-from patchtrace.engines import Comparison, NoisyQuery, fold, get_engine, image_masses
+from patchtrace import Compute
+from patchtrace.compute import Budget
+from patchtrace.engines import Comparison, Job, LocalWork, NoisyQuery, fold, get_engine
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 
@@ -23,15 +25,10 @@ def as_set(block):
 
 
 def masses(case, block=None, flips=False, memory=ROOMY, engine="reference", progress=None):
-    return image_masses(
-        get_engine(engine),
-        case.query,
-        as_set(case.block if block is None else block),
-        case.comparison,
-        flips=flips,
-        memory=memory,
-        progress=progress,
-    )
+    train = as_set(case.block if block is None else block)
+    job = Job(case.query, replace(case.comparison, flips=flips), progress)
+    (found,) = LocalWork(get_engine(Compute(engine=engine)), train, Budget(memory)).masses([job])
+    return found
 
 
 @given(cases(most_images=6))
@@ -53,10 +50,8 @@ def test_a_budget_of_nothing_does_use_the_file(monkeypatch):
     block = rng.uniform(-1, 1, (4, 1, 5, 5)).astype(np.float32)
     query = NoisyQuery.of(block[0], rng.standard_normal((1, 1, 5, 5)), 0.9, 0.4)
     for memory in (0, ROOMY):
-        image_masses(
-            get_engine("blocked"), query, as_set(block), Comparison(3, 1, "mean", "zero", 5),
-            flips=False, memory=memory,
-        )  # fmt: skip
+        work = LocalWork(get_engine(Compute(engine="blocked")), as_set(block), Budget(memory))
+        list(work.masses([Job(query, Comparison(3, 1, "mean", "zero", 5))]))
     assert written == [4 * (25 * 4 + 25 * 8), 0]  # four blocks of one image: its shares, and a normaliser
 
 
@@ -79,8 +74,8 @@ def test_a_mirror_is_one_more_image_whose_mass_goes_to_its_image(case):
 def test_a_second_copy_takes_its_part_of_every_patch(case):
     """Without the cut at k, a patch share s becomes s / (1 + s) for each copy, and r / (1 + s) for any other."""
     case = case._replace(comparison=replace(case.comparison, k=10_000))
-    once = get_engine("reference").compare(*case, memory=ROOMY)
-    twice = get_engine("reference").compare(
+    once = get_engine(Compute(engine="reference")).compare(*case, memory=ROOMY)
+    twice = get_engine(Compute(engine="reference")).compare(
         *case._replace(block=np.concatenate([case.block, case.block[:1]])), memory=ROOMY
     )
     share = once.share
@@ -105,7 +100,7 @@ def test_masses_sum_to_the_number_of_patches_without_the_cut_and_to_less_with_it
 
 @given(cases(most_images=4))
 def test_normalisers_of_blocks_add_up(case):
-    engine = get_engine("blocked")
+    engine = get_engine(Compute(engine="blocked"))
     whole = engine.compare(*case, memory=ROOMY).log_normaliser
     singles = [
         engine.compare(*case._replace(block=case.block[n : n + 1]), memory=ROOMY).log_normaliser
@@ -131,14 +126,14 @@ def test_no_bit_depends_on_threads_or_on_what_goes_together(monkeypatch, patchwo
     train = as_set(rng.uniform(-1, 1, (60, 3, *size)).astype(np.float32))
     noise = rng.standard_normal((6, 3, *size)).astype(np.float32)
     query = NoisyQuery.of(train.pixels[7], noise, 0.8, 0.6, patchwork=patchwork)
-    comparison = Comparison(3, 1, "orthonormal", "match", 5)
+    comparison = Comparison(3, 1, "orthonormal", "match", 5, flips)
     monkeypatch.setattr(fold, "MOST_IMAGES", 16)
     cuts, found = set(), []
     scale = size[0] * size[1] / 72
     for threads, memory in ((1, ROOMY), (2, ROOMY), (3, int(scale * 600_000)), (1, int(scale * 400_000))):
-        engine = get_engine("native", threads=threads)
-        cuts.add(fold.cut(engine, query, train, comparison, flips=flips, memory=memory))
-        found.append(image_masses(engine, query, train, comparison, flips=flips, memory=memory))
+        engine = get_engine(Compute(engine="native", threads=threads))
+        cuts.add(fold.cut(engine, query, train, comparison, Budget(memory)))
+        found.extend(LocalWork(engine, train, Budget(memory)).masses([Job(query, comparison)]))
     assert {images for images, _, _ in cuts} == {16}
     assert len({together for _, _, together in cuts}) == 3
     for masses in found[1:]:
@@ -147,7 +142,7 @@ def test_no_bit_depends_on_threads_or_on_what_goes_together(monkeypatch, patchwo
 
 def test_an_unknown_engine_is_refused_with_the_names_of_those_there_are():
     with pytest.raises(PatchtraceError, match="blocked"):
-        get_engine("warp")
+        get_engine(Compute(engine="warp"))
 
 
 @given(cases(most_images=6), st.integers(1, 4))
@@ -155,7 +150,7 @@ def test_the_rest_counts_so_often_in_the_normaliser_and_nowhere_else(case, times
     """Images of which each stands for several are as good as those several, copies of it."""
     some, others = case.block[: len(case.block) // 2 + 1], case.block
     rest = fold.Rest(as_set(others), times)
-    engine = get_engine("reference")
-    found = image_masses(engine, case.query, as_set(some), case.comparison, flips=False, memory=ROOMY, rest=rest)
+    engine = get_engine(Compute(engine="reference"))
+    (found,) = LocalWork(engine, as_set(some), Budget(ROOMY), rest).masses([Job(case.query, case.comparison)])
     whole = masses(case, np.concatenate([some, *[others] * times]))
     np.testing.assert_allclose(found, whole[:, : len(some)], rtol=1e-5, atol=1e-9)

@@ -17,6 +17,7 @@ from engines.strategies import LARGE, SMALL, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from patchtrace import Compute
 from patchtrace.engines import Comparison, NoisyQuery, SlowEngineWarning, get_engine, native, preparation
 from patchtrace.errors import PatchtraceError
 from patchtrace.recipe import Recipe
@@ -63,7 +64,7 @@ def test_float32_equals_the_oracle_where_it_is_not_chosen_by_itself_too(instruct
             return
         query = NoisyQuery(*(part[noisy] for part in (case.query.versions, case.query.signal, case.query.variance)))
         ours = native.NativeEngine(1, instructions).compare(query, case.block, case.comparison, ROOMY)
-        oracle = get_engine("reference").compare(query, case.block, case.comparison, ROOMY)
+        oracle = get_engine(Compute(engine="reference")).compare(query, case.block, case.comparison, ROOMY)
         np.testing.assert_allclose(ours.share.sum(axis=1), oracle.share.sum(axis=1), rtol=1e-3, atol=1e-6)
 
     equals()
@@ -257,7 +258,7 @@ def test_numbers_that_do_not_fit_are_refused_before_memory_is_touched(change):
 
 
 def test_auto_is_native():
-    assert get_engine("auto").name == "native"
+    assert get_engine(Compute()).name == "native"
 
 
 def test_threads_follow_the_environment(monkeypatch):
@@ -271,9 +272,9 @@ def test_threads_follow_the_environment(monkeypatch):
 def test_where_it_was_not_built_auto_is_blocked_with_one_warning(monkeypatch):
     monkeypatch.setattr(native, "_kernel", None)
     with pytest.warns(SlowEngineWarning, match="doctor"):
-        assert get_engine("auto").name == "blocked"
+        assert get_engine(Compute()).name == "blocked"
     with pytest.raises(PatchtraceError, match="compiler"):
-        get_engine("native")
+        get_engine(Compute(engine="native"))
 
 
 def test_where_it_was_not_built_a_gpu_takes_large_work(monkeypatch):
@@ -289,6 +290,6 @@ def test_where_it_was_not_built_a_gpu_takes_large_work(monkeypatch):
 
 def test_a_device_is_for_torch_only():
     with pytest.raises(PatchtraceError, match="torch"):
-        get_engine("native", device="cuda")
+        get_engine(Compute(engine="native", device="cuda"))
     with pytest.raises(PatchtraceError, match="1 or more"):
-        get_engine("native", threads=0)
+        get_engine(Compute(engine="native", threads=0))

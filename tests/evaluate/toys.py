@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from patchtrace import ImageSet, Level, Recipe, Scale
+from patchtrace import Compute, ImageSet, Level, Recipe, Scale
 from patchtrace.engines import get_engine
 from patchtrace.evaluate.lds import GroundTruth, make_subsets
 from patchtrace.evaluate.parts import PartStore
@@ -32,7 +32,7 @@ TRAIN, QUERIES = pictures(24), pictures(10, seed=1)
 
 def truth_of(recipe, *, noise=0.0, train=TRAIN, queries=QUERIES):
     """Losses as a recipe foretells them, with noise of so many times their own spread."""
-    scores = PartStore(train, queries, threads=1).scores(recipe)
+    scores = PartStore(train, queries, compute=Compute(threads=1)).scores(recipe)
     subsets = make_subsets(len(train), 48)
     losses = -(subsets @ scores.T)
     losses += noise * losses.std(axis=0) * np.random.default_rng(5).standard_normal(losses.shape)
@@ -43,7 +43,7 @@ def truth_of(recipe, *, noise=0.0, train=TRAIN, queries=QUERIES):
 def counted_calls(monkeypatch):
     """How many versions of a query the engine compares from now on, one entry for each call."""
     seen = []
-    engine = type(get_engine("auto"))
+    engine = type(get_engine(Compute()))
     compare = engine.compare
 
     def counted(self, query, *rest, **more):

@@ -276,11 +276,8 @@ class DaskWork:
         pairs = images * len(group.query) * group.job.comparison.pairs(*size) * group.job.comparison.sides
         answers = 4 * images * len(group.query) * group.job.comparison.patches(*size)
         runs = -(-len(self.train) // images)
-        most = [
-            PAIRS_OF_A_TASK // pairs,
-            -(-runs // (2 * self.slots())),
-            (self.budget.waiting + self.budget.versions) // WAITING_TASKS // answers,
-        ]
+        waiting = (self.budget.waiting + self.budget.versions) // WAITING_TASKS
+        most = [PAIRS_OF_A_TASK // pairs, -(-runs // (2 * self.slots())), waiting // answers]
         if isinstance(self.train.pixels, np.ndarray):  # then a task carries its pixels
             most.append(MOST_PIXELS // (images * self.train.pixels[:1].nbytes))
         return max(1, min(most))

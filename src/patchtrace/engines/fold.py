@@ -157,7 +157,7 @@ def answers(
     *,
     colours: bool = False,
 ) -> Iterator[BlockResult]:
-    """What the engine answers for each block of ``size`` images, their mirrors included where the comparison says so."""
+    """What the engine answers for each block of ``size`` images, with their mirrors where the comparison says so."""
     for start in range(0, len(images), size):
         block = images.block(start, start + size)
         result = engine.compare(query, block, comparison, budget.scratch, colours=colours)

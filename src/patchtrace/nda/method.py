@@ -269,7 +269,10 @@ def _check_start(start: Attribution, recipe: Recipe, train: ImageSet, queries: I
         )
     if replace(start.nda.recipe, draws=1) != replace(recipe, draws=1):
         raise PatchtraceError("a result of another recipe cannot be continued: use the one in its settings")
-    check_images(start, train, queries)
+    try:
+        check_images(start, train, queries)
+    except PatchtraceError as error:
+        raise PatchtraceError(f"a result of other images cannot be continued: {error}") from error
 
 
 def _room(memory: int, queries: int, plan: Plan, images: int, parts: bool) -> tuple[Budget, bool]:

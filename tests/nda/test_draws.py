@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from patchtrace.sampling import Estimate, Moments, Plan, chance_of_top, estimate
+from patchtrace.nda.draws import Estimate, Moments, Plan, chance_of_top, estimate
 
 RNG = np.random.default_rng(0)
 
@@ -103,7 +103,7 @@ def test_chances_do_not_depend_on_how_many_are_drawn_at_once(monkeypatch):
     rng = np.random.default_rng(0)
     found = Estimate(rng.uniform(0, 1, 300), rng.uniform(0, 0.2, 300), np.full(300, 5.0))
     whole = chance_of_top(found, 10)
-    monkeypatch.setattr("patchtrace.sampling.AT_ONCE", 1000)
+    monkeypatch.setattr("patchtrace.nda.draws.AT_ONCE", 1000)
     np.testing.assert_array_equal(chance_of_top(found, 10), whole)
 
 
@@ -111,7 +111,7 @@ def test_among_very_many_images_there_are_fewer_trials(monkeypatch):
     rng = np.random.default_rng(0)
     found = Estimate(rng.uniform(0, 1, 300), rng.uniform(0, 0.2, 300), np.full(300, 5.0))
     exact = chance_of_top(found, 10)
-    monkeypatch.setattr("patchtrace.sampling.MOST_DRAWN", 1)
+    monkeypatch.setattr("patchtrace.nda.draws.MOST_DRAWN", 1)
     fewer = chance_of_top(found, 10)
     np.testing.assert_allclose(fewer * 100, np.round(fewer * 100), atol=1e-9)
     np.testing.assert_allclose(fewer, exact, atol=0.2)

@@ -8,9 +8,22 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from patchtrace import NDA, Attribution, ImageSet, Level, PatchtraceError, Recipe, Scale, attribute
+from patchtrace import (
+    NDA,
+    Attribution,
+    Compute,
+    ImageSet,
+    Level,
+    PatchtraceError,
+    Recipe,
+    Scale,
+    Stopping,
+    Watch,
+    attribute,
+)
+from patchtrace.compute import parse_memory
 from patchtrace.engines import get_engine
-from patchtrace.memory import parse_memory
+from patchtrace.nda_details import NoiseOrigin
 
 TWO_SCALES = Recipe(
     (
@@ -28,11 +41,13 @@ def pictures(count=9, shape=(3, 10, 12), seed=0):
     return np.kron(coarse, np.ones((1, 1, 2, 2)))[:, :, : shape[1], : shape[2]].astype(np.uint8)
 
 
-def run(recipe=TWO_SCALES, train=None, queries=None, engine="auto", memory="1GB", **options):
+def run(recipe=TWO_SCALES, train=None, queries=None, engine="auto", memory="1GB", parts=False, **options):
     train = pictures() if train is None else train
     queries = pictures(2, seed=1) if queries is None else queries
     rules = {name: options.pop(name) for name in ("top", "confidence", "most_draws", "seconds") if name in options}
-    return NDA(recipe, engine=engine, memory=memory, **rules).fit(train).attribute(queries, **options)
+    compute = Compute(engine=engine, memory=memory)
+    method = NDA(recipe, stopping=Stopping(**rules), parts=parts, compute=compute)
+    return method.fit(train).attribute(queries, **options)
 
 
 def close(a, b):
@@ -73,7 +88,7 @@ def test_permuting_training_images_permutes_scores():
 
 def test_memory_changes_nothing(monkeypatch):
     blocks = []
-    engine = type(get_engine("auto"))
+    engine = type(get_engine(Compute()))
     compare = engine.compare
     monkeypatch.setattr(
         engine,
@@ -166,17 +181,17 @@ def test_exponent_raises_scores_and_leaves_shares():
 
 def test_parts_sum_to_the_scores_and_are_named():
     result = run(parts=True)
-    close(result.parts.sum(axis=0), result.scores)
-    assert [tuple(part) for part in result.part_names] == [(100, 3, 1), (100, 4, 2), (300, 5, 1), (300, 6, 2)]
+    close(result.nda.parts.sum(axis=0), result.scores)
+    assert [tuple(part) for part in result.nda.part_names] == [(100, 3, 1), (100, 4, 2), (300, 5, 1), (300, 6, 2)]
 
 
 def test_a_part_is_the_score_of_its_level_and_scale_alone():
     alone = run(Recipe((Level(300, (Scale(5),)),), k=7)).scores
-    close(run(parts=True).parts[2], 0.5 * 0.75 * alone)
+    close(run(parts=True).nda.parts[2], 0.5 * 0.75 * alone)
 
 
 def test_parts_are_not_kept_unless_asked_for():
-    assert run().parts is None
+    assert run().nda.parts is None
 
 
 def test_weights_matter_only_relative_to_each_other():
@@ -195,17 +210,18 @@ def test_progress_reaches_its_total_and_never_goes_back():
 def test_the_result_says_how_it_was_made(tmp_path):
     result = run()
     assert Recipe.from_dict(result.settings["recipe"]) == TWO_SCALES
-    assert result.settings["engine"] == get_engine("auto").name
-    assert result.settings["noise"] == "from the seed"
+    assert result.settings["engine"] == get_engine(Compute()).name
+    assert result.nda.recipe == TWO_SCALES
+    assert result.nda.noise is NoiseOrigin.SEED
     assert result.facts["train"]["images"] == 9
     assert len(result.facts["train"]["fingerprint"]) == 64
 
 
 def test_given_noise_is_on_the_record():
     eps = np.zeros((3, 10, 12))
-    settings = run(noise={t: np.stack([eps, eps]) for t in (100, 300)}).settings
-    assert settings["noise"] == "given by the caller"
-    assert settings["recipe"]["draws"] == 2
+    result = run(noise={t: np.stack([eps, eps]) for t in (100, 300)})
+    assert result.nda.noise is NoiseOrigin.CALLER
+    assert result.settings["recipe"]["draws"] == 2
 
 
 def test_without_a_recipe_one_is_chosen_by_size():
@@ -218,7 +234,7 @@ def test_the_one_liner_is_nda_with_the_recipe_for_the_size_and_draws_until_it_is
     recipe = replace(Recipe.for_size(10, 12), draws="auto")
     result = attribute(train[:1], train)
     np.testing.assert_array_equal(result.scores, NDA(recipe).fit(train).attribute(train[:1]).scores)
-    assert result.sampling["ended"] == ["settled"]
+    assert result.nda.ended == ["settled"]
 
 
 def test_the_one_liner_brings_files_to_32(tmp_path):
@@ -273,30 +289,32 @@ def test_memory_is_read_as_people_write_it(text, count):
 def test_errors_are_those_of_the_mean_over_pairs():
     recipe = replace(TWO_SCALES, draws=12)
     result = run(recipe, top=3)
-    assert result.sampling["draws"] == [[12, 12]] * 2
-    assert result.sampling["ended"] == ["fixed", "fixed"]
+    assert result.nda.draws == [[12, 12]] * 2
+    assert result.nda.ended == ["fixed", "fixed"]
     others = np.stack([run(replace(recipe, seed=seed)).shares for seed in range(1, 41)])
     spread = others.std(axis=0, ddof=1)
-    assert np.median(result.errors / spread) == pytest.approx(1, rel=0.3)
-    np.testing.assert_allclose(result.chances.sum(axis=1), 3, rtol=1e-5)
+    assert np.median(result.nda.errors / spread) == pytest.approx(1, rel=0.3)
+    np.testing.assert_allclose(result.nda.chances.sum(axis=1), 3, rtol=1e-5)
 
 
 def test_one_draw_says_nothing_about_its_error():
     result = run()
-    assert result.errors is None
-    assert result.chances is None
-    assert result.moments is None
+    assert result.nda.errors is None
+    assert result.nda.chances is None
+    assert result.nda.moments is None
     assert result.settled(0) == ""
     assert result.top(1)[0][0].error is None
 
 
 def test_auto_goes_on_until_the_list_is_settled():
     remarks = []
-    result = run(replace(TWO_SCALES, draws="auto"), remark=remarks.append, top=2, confidence=0.9, most_draws=2000)
-    assert result.sampling["ended"] == ["settled", "settled"]
+    watch = Watch()
+    watch.remark = remarks.append
+    result = run(replace(TWO_SCALES, draws="auto"), progress=watch, top=2, confidence=0.9, most_draws=2000)
+    assert result.nda.ended == ["settled", "settled"]
     for query in range(2):
         first = result.ranking(query)[:2]
-        assert result.chances[query, first].mean() >= 0.9
+        assert result.nda.chances[query, first].mean() >= 0.9
         assert "the list as a whole is settled" in result.settled(query)
     assert remarks[-1].endswith("of 2 settled")
     again = run(replace(TWO_SCALES, draws="auto"), top=2, confidence=0.9, most_draws=2000)
@@ -306,16 +324,16 @@ def test_auto_goes_on_until_the_list_is_settled():
 def test_auto_ends_where_its_draws_or_its_time_do():
     recipe = replace(TWO_SCALES, draws="auto")
     few = run(recipe, confidence=0.999, top=5, most_draws=4)
-    assert few.sampling["ended"] == ["draws", "draws"]
-    assert np.max(few.sampling["draws"]) <= 4
-    assert "draws that it may have are spent" in few.settled(0)
+    assert few.nda.ended == ["draws", "draws"]
+    assert np.max(few.nda.draws) <= 4
+    assert "draw limit reached" in few.settled(0)
     short = run(recipe, confidence=0.999, top=5, most_draws=10**6, seconds=1e-9)
-    assert short.sampling["ended"] == ["time", "time"]
+    assert short.nda.ended == ["time", "time"]
 
 
 def test_a_list_of_all_images_is_settled_at_once():
     result = run(replace(TWO_SCALES, draws="auto"), top=1000)
-    assert result.sampling["draws"] == [[2, 2]] * 2
+    assert result.nda.draws == [[2, 2]] * 2
 
 
 def test_more_draws_go_on_where_the_first_ended(tmp_path):
@@ -323,8 +341,8 @@ def test_more_draws_go_on_where_the_first_ended(tmp_path):
     at_once = run(replace(TWO_SCALES, draws=14))
     more = run(replace(TWO_SCALES, draws=14), start=first)
     close(more.scores, at_once.scores)
-    np.testing.assert_allclose(more.errors, at_once.errors, rtol=1e-4)
-    assert more.sampling == at_once.sampling
+    np.testing.assert_allclose(more.nda.errors, at_once.nda.errors, rtol=1e-4)
+    assert more.nda.record() == at_once.nda.record()
 
 
 def test_a_result_that_does_not_fit_is_not_continued():
@@ -348,33 +366,33 @@ def test_a_result_that_does_not_fit_is_not_continued():
 def test_auto_goes_on_from_a_result_as_if_it_had_never_ended():
     rules = {"top": 3, "confidence": 0.97}
     short = run(replace(TWO_SCALES, draws="auto"), most_draws=8, **rules)
-    assert "draws" in short.sampling["ended"]
+    assert "draws" in short.nda.ended
     longer = run(replace(TWO_SCALES, draws="auto"), most_draws=4000, start=short, **rules)
-    assert np.sum(longer.sampling["draws"]) > np.sum(short.sampling["draws"])
-    assert longer.sampling["ended"] == ["settled", "settled"]
+    assert np.sum(longer.nda.draws) > np.sum(short.nda.draws)
+    assert longer.nda.ended == ["settled", "settled"]
     again = run(replace(TWO_SCALES, draws="auto"), most_draws=4000, start=longer, **rules)
     np.testing.assert_array_equal(again.scores, longer.scores)  # nothing is left to do
 
 
 def test_what_would_fill_the_memory_is_not_kept(monkeypatch):
-    monkeypatch.setattr("patchtrace.methods.nda.KEPT_PART", 10**12)
+    monkeypatch.setattr("patchtrace.nda.method.KEPT_PART", 10**12)
     result = run(replace(TWO_SCALES, draws=2))
-    assert result.moments is None
-    assert np.isfinite(result.errors).all()
+    assert result.nda.moments is None
+    assert np.isfinite(result.nda.errors).all()
 
 
 def test_a_result_that_does_not_fit_is_refused_with_the_memory_it_needs():
     train = np.zeros((20_000, 5, 5, 3), np.uint8)
-    with pytest.raises(PatchtraceError, match=r"20,000 images and 40 queries need 0\.\d GB: say memory='0\.\dGB'"):
-        NDA(Recipe((Level(100, (Scale(3),)),)), memory="10MB").fit(train).attribute(train[:40])
+    with pytest.raises(PatchtraceError, match=r"20,000 images and 40 queries need 0\.\d GB: use memory='0\.\dGB'"):
+        NDA(Recipe((Level(100, (Scale(3),)),)), compute=Compute(memory="10MB")).fit(train).attribute(train[:40])
 
 
 def test_noise_from_the_caller_counts_draw_by_draw():
     eps = {t: np.random.default_rng(t).standard_normal((6, 3, 10, 12)) for t in (100, 300)}
     result = run(noise=eps)
-    assert result.sampling["draws"] == [[6, 6]] * 2
-    assert result.sampling["samples"] == [[6, 6]] * 2
-    assert (result.errors > 0).any()
+    assert result.nda.draws == [[6, 6]] * 2
+    assert result.nda.samples == [[6, 6]] * 2
+    assert (result.nda.errors > 0).any()
 
 
 @pytest.mark.parametrize(
@@ -389,4 +407,4 @@ def test_noise_from_the_caller_counts_draw_by_draw():
 )
 def test_rules_for_stopping_that_cannot_be_are_refused(options, hint):
     with pytest.raises(PatchtraceError, match=hint):
-        NDA(TWO_SCALES, **options).fit(pictures())
+        NDA(TWO_SCALES, stopping=Stopping(**options)).fit(pictures())

@@ -44,7 +44,7 @@ def test_intervals_from_a_few_draws_hold_the_long_run(train, queries, reference,
     inside = []
     for seed in range(320 // draws):
         few = run(train, queries, seed, draws, top=5)
-        wide = few.errors.astype(float) ** 2 + reference.errors.astype(float) ** 2
+        wide = few.nda.errors.astype(float) ** 2 + reference.errors.astype(float) ** 2
         near = np.abs(few.shares - reference.shares) < 1.96 * np.sqrt(wide)
         for query in range(len(queries.ids)):
             inside.append(near[query, reference.ranking(query)[: IMAGES // 2]])
@@ -72,7 +72,7 @@ def test_a_patchwork_is_worth_several_draws_with_one_noise_for_all_patches(train
 
 def test_draws_go_to_the_levels_with_large_patches(train, queries):
     result = run(train, queries, 0, "auto", top=5, confidence=0.9)
-    for draws in result.sampling["draws"]:
+    for draws in result.nda.draws:
         assert min(draws[3:]) > max(draws[:3])
 
 
@@ -80,7 +80,7 @@ def test_two_runs_that_say_they_are_settled_agree(train, queries):
     one, two = (run(train, queries, seed, "auto", top=5, confidence=0.95, most_draws=400) for seed in (0, 1))
     common = [
         len({hit.index for hit in a} & {hit.index for hit in b}) / 5
-        for a, b, *ended in zip(one.top(5), two.top(5), one.sampling["ended"], two.sampling["ended"], strict=True)
+        for a, b, *ended in zip(one.top(5), two.top(5), one.nda.ended, two.nda.ended, strict=True)
         if ended == ["settled", "settled"]
     ]
     assert common, "no query was settled in both runs"

@@ -16,8 +16,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from patchtrace import NDA, Level, Recipe, Scale, Store, cluster
-from patchtrace.engines import Comparison, Job, NoisyQuery, Rest, fold, get_engine, image_masses
+from patchtrace import NDA, Compute, Level, Recipe, Scale, Stopping, Store, Watch
+from patchtrace.compute import Budget
+from patchtrace.engines import Comparison, Job, LocalWork, NoisyQuery, Rest, fold, get_engine
+from patchtrace.engines import dask as dask_work
 from patchtrace.engines.native import NativeEngine, instruction_sets
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding, ImageSet
@@ -51,7 +53,7 @@ def _small_pieces(monkeypatch):
     """Blocks of 8 images, a task for each."""
     monkeypatch.setattr(fold, "MOST_IMAGES", 8)
     monkeypatch.setattr(fold, "PAIRS_OF_A_RUN", 1)
-    monkeypatch.setattr(cluster, "PAIRS_OF_A_TASK", 1)
+    monkeypatch.setattr(dask_work, "PAIRS_OF_A_TASK", 1)
 
 
 def pieces(images=None, count=3):
@@ -59,42 +61,45 @@ def pieces(images=None, count=3):
     noise = np.random.default_rng(1).standard_normal((2, *train.shape)).astype(np.float32)
     comparison = Comparison(3, 1, "orthonormal", "match", 5)
     jobs = [
-        Job(NoisyQuery.of(train.block(q, q + 1)[0], noise, 0.8, 0.6), comparison, flips=bool(q % 2))
+        Job(NoisyQuery.of(train.block(q, q + 1)[0], noise, 0.8, 0.6), replace(comparison, flips=bool(q % 2)))
         for q in range(count)
     ]
-    here = [
-        image_masses(get_engine("native"), job.query, train, job.comparison, flips=job.flips, memory=MEMORY)
-        for job in jobs
-    ]
+    here = list(LocalWork(get_engine(Compute(engine="native")), train, Budget(MEMORY)).masses(jobs))
     return train, jobs, here
 
 
 def on(client, train, memory=MEMORY, **options):
-    return cluster.masses_on(client, get_engine("native"), train, memory, **options)
+    return dask_work.DaskWork(client, get_engine(Compute(engine="native")), train, Budget(memory), **options).masses
 
 
 def test_a_scheduler_gives_the_same_bits_as_one_process(two):
     here = NDA(RECIPE).fit(TRAIN).attribute(QUERIES)
-    there = NDA(RECIPE, cluster=two.scheduler.address).fit(TRAIN).attribute(QUERIES)
-    for name in ("scores", "shares", "errors", "chances", "moments"):
+    there = NDA(RECIPE, compute=Compute(cluster=two.scheduler.address)).fit(TRAIN).attribute(QUERIES)
+    for name in ("scores", "shares"):
         np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
+    for name in ("errors", "chances", "moments"):
+        np.testing.assert_array_equal(getattr(there.nda, name), getattr(here.nda, name))
     assert there.settings == here.settings
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_workers_that_are_started_here_give_the_same_bits(workers):
     recipe = replace(RECIPE, draws="auto")
-    here = NDA(recipe, most_draws=8).fit(TRAIN).attribute(QUERIES[:1])
-    there = NDA(recipe, most_draws=8, cluster=f"local:{workers}").fit(TRAIN).attribute(QUERIES[:1])
-    np.testing.assert_array_equal(there.moments, here.moments)
-    assert there.sampling == here.sampling
+    here = NDA(recipe, stopping=Stopping(most_draws=8)).fit(TRAIN).attribute(QUERIES[:1])
+    there = (
+        NDA(recipe, stopping=Stopping(most_draws=8), compute=Compute(cluster=f"local:{workers}"))
+        .fit(TRAIN)
+        .attribute(QUERIES[:1])
+    )
+    np.testing.assert_array_equal(there.nda.moments, here.nda.moments)
+    assert there.nda.record() == here.nda.record()
 
 
 @pytest.mark.usefixtures("_small_pieces")
 @pytest.mark.parametrize("pairs_of_a_task", [1, 10**6, 10**12])
 @pytest.mark.parametrize("blocks_of_a_run", [1, 3])
 def test_no_bit_depends_on_the_tasks(two, monkeypatch, pairs_of_a_task, blocks_of_a_run):
-    monkeypatch.setattr(cluster, "PAIRS_OF_A_TASK", pairs_of_a_task)
+    monkeypatch.setattr(dask_work, "PAIRS_OF_A_TASK", pairs_of_a_task)
     pairs = 2 * 8 * Comparison(3, 1, "orthonormal", "match", 5).pairs(10, 9)
     monkeypatch.setattr(fold, "PAIRS_OF_A_RUN", blocks_of_a_run * pairs)
     train, jobs, here = pieces()
@@ -106,9 +111,8 @@ def test_no_bit_depends_on_the_tasks(two, monkeypatch, pairs_of_a_task, blocks_o
 def test_versions_that_do_not_fit_together_are_compared_one_after_the_other(two):
     train, jobs, here = pieces()
     memory = 200_000
-    size, _, together = fold.cut(
-        get_engine("native"), jobs[0].query, train, jobs[0].comparison, flips=True, memory=memory
-    )
+    flipped = replace(jobs[0].comparison, flips=True)
+    size, _, together = fold.cut(get_engine(Compute(engine="native")), jobs[0].query, train, flipped, Budget(memory))
     assert (size, together) == (8, 1)
     for one, other in zip(on(two, train, memory)(jobs), here, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -159,7 +163,7 @@ def test_a_worker_that_is_killed_changes_nothing(two):
 @pytest.mark.usefixtures("_small_pieces")
 @pytest.mark.parametrize("job", [0, 2])
 def test_a_worker_that_hangs_does_not_stall_it(monkeypatch, job):
-    monkeypatch.setattr(cluster, "PATIENCE", 8.0)
+    monkeypatch.setattr(dask_work, "PATIENCE", 8.0)
     train, jobs, here = pieces(count=4)
     with (
         # or dask itself would give it up, after minutes
@@ -208,8 +212,10 @@ def test_who_stops_listening_stops_the_work(two):
 def test_progress_and_remarks(two):
     train, jobs, _ = pieces()
     seen, said = [], []
+    watch = Watch()
+    watch.remark = said.append
     jobs = [job._replace(progress=seen.append) for job in jobs]
-    list(on(two, train, remark=said.append)(jobs))
+    list(on(two, train, watch=watch)(jobs))
     assert sum(seen) == len(jobs) * 2 * len(train)
     assert said[-1].startswith(f"{len(jobs) * 15} tasks, ")
 
@@ -217,38 +223,38 @@ def test_progress_and_remarks(two):
 @pytest.mark.parametrize("address", ["local:0", "local:many", "local:"])
 def test_a_wrong_number_of_workers_is_refused(address):
     with pytest.raises(PatchtraceError, match="local:4"):
-        NDA(RECIPE, cluster=address).fit(TRAIN).attribute(QUERIES)
+        NDA(RECIPE, compute=Compute(cluster=address)).fit(TRAIN).attribute(QUERIES)
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "tls://127.0.0.1:9", "nonsense://here", "127.0.0.1:many"])
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch, address):
-    monkeypatch.setattr(cluster, "TIMEOUT", 0.5)
+    monkeypatch.setattr(dask_work, "TIMEOUT", 0.5)
     with pytest.raises(PatchtraceError, match=f"no scheduler was reached at '{address}'"):
-        NDA(RECIPE, cluster=address).fit(TRAIN).attribute(QUERIES)
+        NDA(RECIPE, compute=Compute(cluster=address)).fit(TRAIN).attribute(QUERIES)
 
 
 def test_workers_with_another_version_are_refused(two, monkeypatch):
-    monkeypatch.setattr(cluster, "version", lambda _: "9.9")
-    with pytest.raises(PatchtraceError, match=r"a worker has patchtrace .*, and who asks has 9.9"):
-        NDA(RECIPE, cluster=two.scheduler.address).fit(TRAIN).attribute(QUERIES)
+    monkeypatch.setattr(dask_work, "version", lambda _: "9.9")
+    with pytest.raises(PatchtraceError, match=r"a worker has patchtrace .*, and the caller has 9.9"):
+        NDA(RECIPE, compute=Compute(cluster=two.scheduler.address)).fit(TRAIN).attribute(QUERIES)
 
 
 def test_workers_compute_with_the_instructions_of_who_asks(two, monkeypatch):
     train, jobs, _ = pieces(count=1)
     slowest = NativeEngine(instructions=instruction_sets()[-1])
-    here = image_masses(slowest, jobs[0].query, train, jobs[0].comparison, flips=False, memory=MEMORY)
-    (there,) = cluster.masses_on(two, slowest, train, MEMORY)(jobs)
+    (here,) = LocalWork(slowest, train, Budget(MEMORY)).masses(jobs)
+    (there,) = dask_work.DaskWork(two, slowest, train, Budget(MEMORY)).masses(jobs)
     np.testing.assert_array_equal(there, here)
     monkeypatch.setattr(slowest, "instructions", "abacus")
-    with pytest.raises(PatchtraceError, match="lacks abacus"):
-        list(cluster.masses_on(two, slowest, train, MEMORY)(jobs))
+    with pytest.raises(PatchtraceError, match="has no abacus"):
+        list(dask_work.DaskWork(two, slowest, train, Budget(MEMORY)).masses(jobs))
 
 
 def test_a_disk_that_does_not_answer_ends_the_run(two):
     def fails(*_):
         raise TimeoutError("the disk")
 
-    work = cluster._Work(two, get_engine("native"), ImageSet.open(TRAIN), None, MEMORY, None, None)
+    work = dask_work.DaskWork(two, get_engine(Compute(engine="native")), ImageSet.open(TRAIN), Budget(MEMORY))
     with pytest.raises(PatchtraceError, match="could not read its images: the disk"):
         work._collect([two.submit(fails, pure=False)], lambda *_: None)
 
@@ -257,23 +263,24 @@ def test_a_disk_that_does_not_answer_ends_the_run(two):
 def test_images_that_stand_for_others_count_the_same(two):
     train, jobs, _ = pieces(count=2)
     some, rest = train.subset(range(50)), Rest(train.subset(range(50, 90)), 1.75)
-    for job, there in zip(jobs, on(two, some, rest=rest)(jobs), strict=True):
-        options = {"flips": job.flips, "memory": MEMORY, "rest": rest}
-        here = image_masses(get_engine("native"), job.query, some, job.comparison, **options)
-        np.testing.assert_array_equal(there, here)
+    here = LocalWork(get_engine(Compute(engine="native")), some, Budget(MEMORY), rest).masses(jobs)
+    for one, there in zip(here, on(two, some, rest=rest)(jobs), strict=True):
+        np.testing.assert_array_equal(there, one)
 
 
 def test_without_workers_it_waits_for_some():
     with distributed.LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as empty:
         threading.Timer(1, empty.scale, (1,)).start()
-        there = NDA(RECIPE, cluster=empty.scheduler_address).fit(TRAIN).attribute(QUERIES[:1])
+        there = NDA(RECIPE, compute=Compute(cluster=empty.scheduler_address)).fit(TRAIN).attribute(QUERIES[:1])
     np.testing.assert_array_equal(there.scores, NDA(RECIPE).fit(TRAIN).attribute(QUERIES[:1]).scores)
 
 
 def test_a_scheduler_that_is_lost_is_told(two):
     with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0") as short:
         client = distributed.Client(short)
-        work = cluster._Work(client, get_engine("native"), ImageSet.open(TRAIN), None, MEMORY, None, None)
+        work = cluster._Work(
+            client, get_engine(Compute(engine="native")), ImageSet.open(TRAIN), None, MEMORY, None, None
+        )
         future = client.submit(time.sleep, 30)
     try:
         with pytest.raises(PatchtraceError, match="scheduler is gone"):
@@ -285,4 +292,4 @@ def test_a_scheduler_that_is_lost_is_told(two):
 def test_without_dask_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(PatchtraceError, match=r"patchtrace\[cluster\]"):
-        NDA(RECIPE, cluster="local:2").fit(TRAIN).attribute(QUERIES)
+        NDA(RECIPE, compute=Compute(cluster="local:2")).fit(TRAIN).attribute(QUERIES)

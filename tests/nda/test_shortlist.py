@@ -1,4 +1,4 @@
-"""The cascade: approximate, and by how much; exact where it can be."""
+"""The shortlist: approximate, and by how much; exact where it can be."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from patchtrace import NDA, Level, Recipe, Scale
+from patchtrace import NDA, Compute, Level, Recipe, Scale
+from patchtrace.compute import DEFAULT_MEMORY, Budget, parse_memory
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
-from patchtrace.memory import DEFAULT_MEMORY, parse_memory
-from patchtrace.methods.cascade import MEASURED_RECALL, Cascade, chosen, measured_recall
+from patchtrace.nda.shortlist import MEASURED_RECALL, NDAShortlist, chosen, measured_recall
+from patchtrace.progress import Watch
 
 RECIPE = Recipe((Level(100, (Scale(3), Scale(4, pool=2))), Level(300, (Scale(9),))), draws=2)
 
@@ -41,13 +42,15 @@ def exact():
 
 @pytest.fixture(scope="module")
 def listed():
-    return Cascade(16, RECIPE).fit(TRAIN).attribute(QUERIES)
+    return NDAShortlist(16, RECIPE).fit(TRAIN).attribute(QUERIES)
 
 
 def test_a_shortlist_of_all_is_exact(exact):
-    whole = Cascade(80, RECIPE).fit(TRAIN).attribute(QUERIES)
+    whole = NDAShortlist(80, RECIPE).fit(TRAIN).attribute(QUERIES)
     np.testing.assert_array_equal(whole.scores, exact.scores)
     assert "shortlist" not in whole.settings
+    assert whole.nda.shortlist is None
+    assert whole.method == "nda"
 
 
 def test_the_best_are_found_and_their_shares_are_near(exact, listed):
@@ -59,22 +62,23 @@ def test_the_best_are_found_and_their_shares_are_near(exact, listed):
 
 
 def test_if_all_others_are_in_the_sample_the_shortlist_is_exact(exact, monkeypatch):
-    monkeypatch.setattr("patchtrace.methods.cascade.SAMPLED_PART", 100.0)
-    found = Cascade(16, RECIPE).fit(TRAIN).attribute(QUERIES)
+    monkeypatch.setattr("patchtrace.nda.shortlist.SAMPLED_PART", 100.0)
+    found = NDAShortlist(16, RECIPE).fit(TRAIN).attribute(QUERIES)
     for query in range(2):
         scored = np.argsort(-found.scores[query])[:16]
         np.testing.assert_allclose(found.scores[query][scored], exact.scores[query][scored], rtol=1e-4)
 
 
 def test_it_says_what_it_is(listed):
-    told = listed.settings["shortlist"]
-    assert (told["images"], told["of"]) == (16, 80)
-    assert told["sampled"] == 8
-    assert told["coarse recipe"]["levels"][1]["scales"][1]["patch"] == 7
-    assert told["measured recall"] == measured_recall(0.2)
-    assert listed.moments is None
+    assert listed.method == "nda-shortlist"
+    facts = listed.nda.shortlist
+    assert (facts.images, facts.of) == (16, 80)
+    assert facts.sampled == 8
+    assert facts.coarse.levels[1].scales[1].patch == 7
+    assert facts.recall == measured_recall(0.2)
+    assert listed.nda.moments is None
     assert listed.query_ids == ("0", "1")
-    assert listed.sampling["ended"] == ["fixed", "fixed"]
+    assert listed.nda.ended == ["fixed", "fixed"]
 
 
 def test_shares_of_all_images_make_up_one(listed):
@@ -82,19 +86,18 @@ def test_shares_of_all_images_make_up_one(listed):
     assert (total <= 1 + 1e-5).all()
     for query in range(2):
         order = np.argsort(-listed.shares[query], kind="stable")
-        inside = set(np.flatnonzero(listed.chances[query] > 0))
+        inside = set(np.flatnonzero(listed.nda.chances[query] > 0))
         assert inside <= set(order[:16])
 
 
 def test_an_exponent_ranks_as_shares_do():
-    found = Cascade(10, replace(RECIPE, exponent=0.5)).fit(TRAIN[:40]).attribute(QUERIES[:1])
+    found = NDAShortlist(10, replace(RECIPE, exponent=0.5)).fit(TRAIN[:40]).attribute(QUERIES[:1])
     order = np.argsort(-found.shares[0], kind="stable")
     assert (np.diff(found.scores[0][order]) <= 1e-6).all()
 
 
 def test_it_goes_on_after_a_stop(tmp_path, listed):
-    options = {"unfinished": tmp_path}
-    again = [Cascade(16, RECIPE).fit(TRAIN).attribute(QUERIES, **options) for _ in range(2)]
+    again = [NDAShortlist(16, RECIPE, checkpoint=tmp_path).fit(TRAIN).attribute(QUERIES) for _ in range(2)]
     np.testing.assert_array_equal(again[0].scores, listed.scores)
     np.testing.assert_array_equal(again[1].scores, listed.scores)
     assert len(list(tmp_path.iterdir())) == 4  # a coarse and an exact pass of each query
@@ -102,7 +105,9 @@ def test_it_goes_on_after_a_stop(tmp_path, listed):
 
 def test_progress_and_finished_queries():
     seen, told = [], []
-    Cascade(16, RECIPE).fit(TRAIN).attribute(QUERIES, progress=lambda *state: seen.append(state), finished=told.append)
+    watch = Watch(lambda *state: seen.append(state))
+    watch.finished = told.append
+    NDAShortlist(16, RECIPE).fit(TRAIN).attribute(QUERIES, progress=watch)
     assert seen[-1] == (1000, 1000)
     assert seen == sorted(seen)
     assert [one.query_ids for one in told] == [("0",), ("1",)]
@@ -111,7 +116,7 @@ def test_progress_and_finished_queries():
 @pytest.mark.parametrize("shortlist", [0, -3])
 def test_a_shortlist_of_nobody_is_refused(shortlist):
     with pytest.raises(PatchtraceError, match="shortlist"):
-        Cascade(shortlist, RECIPE).fit(TRAIN)
+        NDAShortlist(shortlist, RECIPE).fit(TRAIN)
 
 
 def test_who_stands_for_the_others_is_spread_over_their_ranking():
@@ -122,18 +127,18 @@ def test_who_stands_for_the_others_is_spread_over_their_ranking():
 
 
 def test_small_pictures_are_held_where_there_is_room_for_them(listed, monkeypatch):
-    cascade = Cascade(16, RECIPE).fit(TRAIN)
-    small, options = cascade._small(cascade.train_)
+    cascade = NDAShortlist(16, RECIPE).fit(TRAIN)
+    small, compute = cascade._small(cascade.train_)
     assert isinstance(small.pixels, np.ndarray)
-    assert options["memory"] == parse_memory(DEFAULT_MEMORY) - small.pixels.nbytes
-    on_a_cluster = Cascade(16, RECIPE, cluster="local:2").fit(TRAIN)
+    assert compute.memory == parse_memory(DEFAULT_MEMORY) - small.pixels.nbytes
+    on_a_cluster = NDAShortlist(16, RECIPE, compute=Compute(cluster="local:2")).fit(TRAIN)
     assert not isinstance(on_a_cluster._small(cascade.train_)[0].pixels, np.ndarray)
-    monkeypatch.setattr("patchtrace.methods.cascade.parse_memory", lambda _: 3 * small.pixels.nbytes)
-    lazy, options = cascade._small(cascade.train_)
+    monkeypatch.setattr(Budget, "cached", small.pixels.nbytes - 1)
+    lazy, compute = cascade._small(cascade.train_)
     assert not isinstance(lazy.pixels, np.ndarray)
-    assert options == {}
-    monkeypatch.setattr(Cascade, "_small", lambda self, train: (lazy, {}))
-    np.testing.assert_array_equal(Cascade(16, RECIPE).fit(TRAIN).attribute(QUERIES).scores, listed.scores)
+    assert compute == Compute()
+    monkeypatch.setattr(NDAShortlist, "_small", lambda self, train: (lazy, compute))
+    np.testing.assert_array_equal(NDAShortlist(16, RECIPE).fit(TRAIN).attribute(QUERIES).scores, listed.scores)
 
 
 def test_the_recall_that_is_told_is_the_one_that_was_measured():
@@ -142,7 +147,7 @@ def test_the_recall_that_is_told_is_the_one_that_was_measured():
     assert {float(part): tuple(found) for part, found in measured.items()} == MEASURED_RECALL
     shortest = min(MEASURED_RECALL)
     assert measured_recall(shortest * 0.99) is None
-    assert measured_recall(shortest * 1.01)["best 100"] == MEASURED_RECALL[shortest][1]
+    assert measured_recall(shortest * 1.01).best_100 == MEASURED_RECALL[shortest][1]
 
 
 def test_smaller_pictures_are_means_read_as_they_are_needed():

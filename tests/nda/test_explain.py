@@ -10,7 +10,7 @@ import pytest
 from patchtrace import NDA, ImageSet, Level, PatchtraceError, PixelSimilarity, Recipe, Scale, explain
 from patchtrace.engines import NoisyQuery
 from patchtrace.engines.reference import ReferenceEngine
-from patchtrace.explain import spread
+from patchtrace.nda.explain import spread
 
 RECIPE = Recipe(
     (Level(100, (Scale(3, weight=0.75), Scale(4, pool=2, weight=0.25))), Level(300, (Scale(5), Scale(6, pool=2)))), k=7

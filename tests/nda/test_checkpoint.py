@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from stopping import stopping_after
 
-from patchtrace import NDA, Level, Recipe, Scale
-from patchtrace.methods import unfinished
+from patchtrace import NDA, Level, Recipe, Scale, Stopping, Watch
+from patchtrace.nda import checkpoint
 
 RNG = np.random.default_rng(3)
 TRAIN = RNG.integers(0, 256, (30, 8, 8, 3), dtype=np.uint8)
@@ -25,12 +25,12 @@ RECIPE = Recipe((Level(100, (Scale(3), Scale(5))), Level(300, (Scale(5),))), dra
 
 @pytest.fixture(autouse=True)
 def _save_always(monkeypatch):
-    monkeypatch.setattr(unfinished, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
 
 
-def run(directory=None, recipe=RECIPE, **options):
-    method = NDA(recipe, most_draws=20, confidence=0.99).fit(TRAIN)
-    return method.attribute(QUERIES, unfinished=directory, **options)
+def run(directory=None, recipe=RECIPE, parts=False, train=TRAIN, **options):
+    stopping = Stopping(most_draws=20, confidence=0.99)
+    return NDA(recipe, stopping=stopping, parts=parts, checkpoint=directory).fit(train).attribute(QUERIES, **options)
 
 
 class Stop(Exception):
@@ -58,9 +58,11 @@ def test_stopped_anywhere_it_ends_with_the_same_numbers(tmp_path, monkeypatch, d
             begun = stopping_after(10**6, patch, Stop)
             result = run(directory, recipe, parts=parts)
         assert len(begun) <= total - jobs + 2  # at most one chunk of draws is done again: one job for each scale
-        for name in ("scores", "shares", "errors", "chances", "moments", "parts"):
+        for name in ("scores", "shares"):
             np.testing.assert_array_equal(getattr(result, name), getattr(whole, name), err_msg=name)
-        assert result.sampling == whole.sampling
+        for name in ("errors", "chances", "moments", "parts"):
+            np.testing.assert_array_equal(getattr(result.nda, name), getattr(whole.nda, name), err_msg=name)
+        assert result.nda.record() == whole.nda.record()
     assert stops >= 2
 
 
@@ -86,7 +88,7 @@ def test_work_for_anything_else_is_not_taken(tmp_path):
         result = run(tmp_path, recipe)
         assert len(list(tmp_path.iterdir())) == number * kept
         np.testing.assert_array_equal(result.scores, run(recipe=recipe).scores)
-    NDA(RECIPE, most_draws=20, confidence=0.99).fit(TRAIN[::-1]).attribute(QUERIES, unfinished=tmp_path)
+    run(tmp_path, train=TRAIN[::-1])
     assert len(list(tmp_path.iterdir())) == 6 * kept
 
 
@@ -96,7 +98,7 @@ def test_damaged_work_is_done_again_and_said(tmp_path):
         raw = bytearray(path.read_bytes())
         raw[len(raw) // 2] ^= 1
         path.write_bytes(raw)
-    with pytest.warns(UserWarning, match="damaged and done again"):
+    with pytest.warns(UserWarning, match="damaged and computed again"):
         again = run(tmp_path)
     np.testing.assert_array_equal(again.scores, whole.scores)
 
@@ -106,7 +108,7 @@ def test_a_file_that_is_no_state_is_not_fatal(tmp_path, content):
     whole = run(tmp_path)
     for path in tmp_path.iterdir():
         path.write_bytes(content)
-    with pytest.warns(UserWarning, match="damaged and done again"):
+    with pytest.warns(UserWarning, match="damaged and computed again"):
         np.testing.assert_array_equal(run(tmp_path).scores, whole.scores)
     for path in tmp_path.iterdir():
         np.savez(path, something=np.zeros(3))
@@ -117,17 +119,19 @@ def test_a_file_that_is_no_state_is_not_fatal(tmp_path, content):
 def test_only_unfinished_work_is_cleared(tmp_path):
     run(tmp_path / "work")
     (tmp_path / "work" / "thesis.tex").write_text("mine")
-    unfinished.clear(tmp_path / "work")
+    checkpoint.cache(tmp_path / "work").clear()
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["thesis.tex"]
     (tmp_path / "work" / "thesis.tex").unlink()
-    unfinished.clear(tmp_path / "work")
+    checkpoint.cache(tmp_path / "work").clear()
     assert not (tmp_path / "work").exists()
-    unfinished.clear(tmp_path / "work")
+    checkpoint.cache(tmp_path / "work").clear()
 
 
 def test_each_query_is_told_when_it_is_done():
     told = []
-    whole = run(finished=told.append)
+    watch = Watch()
+    watch.finished = told.append
+    whole = run(progress=watch)
     assert [one.query_ids for one in told] == [(name,) for name in whole.query_ids]
     for row, one in enumerate(told):
         np.testing.assert_array_equal(one.scores[0], whole.scores[row])
@@ -150,13 +154,14 @@ def test_progress_leaves_out_what_was_done_before(tmp_path, monkeypatch, draws):
 SCRIPT = """
 import sys
 import numpy as np
-from patchtrace import NDA, Level, Recipe, Scale
-from patchtrace.methods import unfinished
-unfinished.SECONDS_BETWEEN_SAVES = 0.0
+from patchtrace import NDA, Compute, Level, Recipe, Scale
+from patchtrace.nda import checkpoint
+checkpoint.SECONDS_BETWEEN_SAVES = 0.0
 train = np.random.default_rng(3).integers(0, 256, (300, 12, 12, 3), dtype=np.uint8)
 recipe = Recipe((Level(100, (Scale(3),)), Level(300, (Scale(5),))), draws=64)
 print("ready", flush=True)
-result = NDA(recipe, threads=1).fit(train).attribute(train[:3], unfinished=sys.argv[1])
+method = NDA(recipe, checkpoint=sys.argv[1], compute=Compute(threads=1))
+result = method.fit(train).attribute(train[:3])
 np.save(sys.argv[2], result.scores)
 """
 
