@@ -25,8 +25,9 @@ def noisy(clean, t, seed=1):
     return (signal * clean + sigma * np.random.default_rng(seed).standard_normal(clean.shape)).astype(np.float32)
 
 
-def machine(train=None, **options):
-    return ScoreMachine(pictures() if train is None else train, **{"patches": 3, **options})
+def machine(train=None, engine="auto", memory="1GB", **options):
+    compute = Compute(engine=engine, memory=memory)
+    return ScoreMachine(pictures() if train is None else train, compute=compute, **{"patches": 3, **options})
 
 
 # -- one step -----------------------------------------------------------------------------------------------------

@@ -278,9 +278,7 @@ def test_without_workers_it_waits_for_some():
 def test_a_scheduler_that_is_lost_is_told(two):
     with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0") as short:
         client = distributed.Client(short)
-        work = cluster._Work(
-            client, get_engine(Compute(engine="native")), ImageSet.open(TRAIN), None, MEMORY, None, None
-        )
+        work = dask_work.DaskWork(client, get_engine(Compute(engine="native")), ImageSet.open(TRAIN), Budget(MEMORY))
         future = client.submit(time.sleep, 30)
     try:
         with pytest.raises(PatchtraceError, match="scheduler is gone"):

@@ -180,12 +180,13 @@ def test_ctrl_c_is_heard_inside_one_long_call():
     """2000 images of 64 x 64 in one call would take half a minute; the kernel itself must look up."""
     code = textwrap.dedent("""
         import numpy as np, sys
+        from patchtrace.compute import Compute
         from patchtrace.engines import Comparison, NoisyQuery, get_engine
         block = np.random.default_rng(0).uniform(-1, 1, (2000, 3, 64, 64)).astype(np.float32)
         query = NoisyQuery.of(block[0], block[1:2], 0.8, 0.6)
         print("ready", flush=True)
         try:
-            get_engine("native").compare(query, block, Comparison(5, 1, "mean", "match", 100), 1 << 30)
+            get_engine(Compute(engine="native")).compare(query, block, Comparison(5, 1, "mean", "match", 100), 1 << 30)
         except KeyboardInterrupt:
             print("heard", flush=True)
     """)
@@ -279,17 +280,17 @@ def test_where_it_was_not_built_auto_is_blocked_with_one_warning(monkeypatch):
 
 def test_where_it_was_not_built_a_gpu_takes_large_work(monkeypatch):
     """No GPU here: only the choice is tested, by saying that there is one."""
-    from patchtrace import engines
+    from patchtrace.engines import torch
 
     monkeypatch.setattr(native, "_kernel", None)
-    monkeypatch.setattr(engines, "has_gpu", lambda: True)
-    assert engines._fastest(None, engines.MANY_PAIRS) == "torch"
+    monkeypatch.setattr(torch, "has_gpu", lambda: True)
+    assert get_engine(Compute(), torch.MANY_PAIRS).name == "torch"
     with pytest.warns(SlowEngineWarning):
-        assert engines._fastest(None, engines.MANY_PAIRS - 1) == "blocked"
+        assert get_engine(Compute(), torch.MANY_PAIRS - 1).name == "blocked"
 
 
 def test_a_device_is_for_torch_only():
     with pytest.raises(PatchtraceError, match="torch"):
         get_engine(Compute(engine="native", device="cuda"))
-    with pytest.raises(PatchtraceError, match="1 or more"):
+    with pytest.raises(PatchtraceError, match="threads is 0: use a whole number of at least 1"):
         get_engine(Compute(engine="native", threads=0))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from patchtrace import NDA, ImageSet, Recipe
+from patchtrace import NDA, ImageSet, Recipe, Stopping
 
 IMAGES = 60
 RECIPE = Recipe.for_size(16, 16)
@@ -29,7 +29,7 @@ def small(pictures):
 
 
 def run(train, queries, seed, draws, **rules):
-    return NDA(replace(RECIPE, draws=draws, seed=seed), **rules).fit(train).attribute(queries)
+    return NDA(replace(RECIPE, draws=draws, seed=seed), stopping=Stopping(**rules)).fit(train).attribute(queries)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_intervals_from_a_few_draws_hold_the_long_run(train, queries, reference,
     inside = []
     for seed in range(320 // draws):
         few = run(train, queries, seed, draws, top=5)
-        wide = few.nda.errors.astype(float) ** 2 + reference.errors.astype(float) ** 2
+        wide = few.nda.errors.astype(float) ** 2 + reference.nda.errors.astype(float) ** 2
         near = np.abs(few.shares - reference.shares) < 1.96 * np.sqrt(wide)
         for query in range(len(queries.ids)):
             inside.append(near[query, reference.ranking(query)[: IMAGES // 2]])
@@ -58,7 +58,7 @@ def singles(train, queries):
 
 
 def test_a_patchwork_of_noise_has_the_same_mean_as_one_noise_for_all_patches(reference, singles):
-    error = np.sqrt(singles.var(axis=0, ddof=1) / len(singles) + reference.errors.astype(float) ** 2)
+    error = np.sqrt(singles.var(axis=0, ddof=1) / len(singles) + reference.nda.errors.astype(float) ** 2)
     off = (singles.mean(axis=0) - reference.shares) / error
     assert np.abs(off).max() < 4.5
     assert np.mean(off**2) < 1.5
