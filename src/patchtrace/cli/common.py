@@ -14,10 +14,11 @@ import click
 from tqdm import tqdm
 
 from patchtrace.attribution import Attribution, TableFormat
+from patchtrace.drawing.parts import percent
+from patchtrace.drawing.sheet import contact_sheet
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet, Skipped
 from patchtrace.recipe import Recipe
-from patchtrace.sheet import contact_sheet, percent
 
 T = TypeVar("T")
 

@@ -12,11 +12,11 @@ import numpy as np
 from patchtrace.attribution import Attribution
 from patchtrace.cli.common import printable, progress_bar
 from patchtrace.cli.options import check_memory, engine_options, read_again
+from patchtrace.drawing.explanation import Look, mosaic_picture, overview, pair_picture, proponents
+from patchtrace.drawing.parts import percent
 from patchtrace.errors import PatchtraceError
 from patchtrace.explain import Explanation, Pair, explain
 from patchtrace.files import replacing
-from patchtrace.pictures import Look, mosaic_picture, overview, pair_picture, proponents
-from patchtrace.sheet import percent
 
 ENGINE = ("engine", "device", "threads", "memory")
 

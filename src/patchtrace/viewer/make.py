@@ -9,9 +9,9 @@ from typing import Any
 from PIL import Image
 
 from patchtrace.attribution import Attribution
+from patchtrace.drawing.explanation import Look, mosaic_picture, overview, pair_picture
 from patchtrace.explain import explain
 from patchtrace.images import ImageSet
-from patchtrace.pictures import Look, mosaic_picture, overview, pair_picture
 from patchtrace.progress import Progress
 from patchtrace.viewer.data import SHOWN, Answer, answer_of, uri
 from patchtrace.viewer.report import Picture, write_report

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
+from patchtrace.drawing.parts import percent
 from patchtrace.files import replacing
-from patchtrace.sheet import percent
 
 #: The parts of the viewer, in their order; each knows those before it.
 SCRIPTS = ("model.js", "drawing.js", "pair.js", "page.js", "acting.js", "viewer.js")
