@@ -26,11 +26,12 @@ from patchtrace.cli.options import (
     read_queries,
     sampling_options,
 )
+from patchtrace.compute import Compute
 from patchtrace.images import ImageSet
 from patchtrace.methods import DEFAULT_SIZE, NDA, Cascade, MachineInfluence, Method, PixelSimilarity, RandomScores
 from patchtrace.methods.unfinished import clear
 from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
-from patchtrace.viewer.make import look_closer, make_report
+from patchtrace.viewer.query_report import look_closer, make_report
 
 #: Where a run keeps what it has done, inside its output directory, until it is over.
 UNFINISHED = "unfinished"
@@ -155,10 +156,9 @@ def attribute(context: click.Context, /, **options: Any) -> int:
             clear(output / UNFINISHED)
     for query, path in enumerate(_reports(options["report"], len(queries))):
         with progress_bar("looking closer", quiet) as progress:
-            engine = {name: options[name] for name in ENGINE}
-            make_report(
-                path, *look_closer(result, queries, train, query, command=_command(), progress=progress, **engine)
-            )
+            compute = Compute(**{name: options[name] for name in ENGINE})
+            answer = look_closer(result, queries, train, query, compute=compute, command=_command(), progress=progress)
+            make_report(path, answer)
         if not quiet:
             click.echo(f"written to {path}", err=True)
     if options["json"]:

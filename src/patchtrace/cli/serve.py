@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-import numpy as np
+from click.core import ParameterSource
 
 from patchtrace.cli.common import printable
 from patchtrace.cli.options import (
@@ -20,34 +19,41 @@ from patchtrace.cli.options import (
     read_collection,
     sampling_options,
 )
-from patchtrace.errors import PatchtraceError
-from patchtrace.images import Decoding, ImageSet
-from patchtrace.images.decode import decode
-from patchtrace.methods import DEFAULT_SIZE, NDA
-from patchtrace.progress import Progress
-from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
-from patchtrace.viewer.data import Answer
-from patchtrace.viewer.make import look_closer
+from patchtrace.compute import Compute
+from patchtrace.images import ImageSet
+from patchtrace.methods import DEFAULT_SIZE
+from patchtrace.methods.base import METHODS, Resources
+from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe, Stopping
 
-if TYPE_CHECKING:
-    from patchtrace.server import Answerer
-
-#: What the page is made with.
-NEEDED = ("starlette", "uvicorn", "jinja2")
+#: Packages that the page is made with.
+REQUIRED = ("starlette", "uvicorn", "jinja2")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+#: The methods on offer. A shortlist needs its length, and is for collections that take too long to wait for a page.
+OFFERED = [name for name in METHODS if name != "nda-shortlist"]
+#: For each option that some methods use: the fields of Resources, or of Compute, that it sets.
+USES = {
+    **{name: {"recipe"} for name in ("preset", "recipe")},
+    "draws": {"recipe", "draws"},
+    **{name: {"stopping"} for name in ("top", "confidence", "most_draws", "seconds")},
+    **{name: {name} for name in ("model", "encoder", "lam", "engine", "device", "threads", "memory")},
+}
 
 
 @click.command()
 @collection_options
-@click.option("--preset", type=click.Choice(list(PRESETS)), help="A shipped recipe.  [default: by size]")
-@click.option("--recipe", type=click.Path(exists=True, dir_okay=False), help="A recipe in TOML.")
-@click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="How many images to show.")
+@click.option("--method", type=click.Choice(OFFERED), default="nda", show_default=True, help="Scoring method.")
+@click.option("--preset", type=click.Choice(list(PRESETS)), help="Shipped recipe for nda.  [default: by size]")
+@click.option("--recipe", type=click.Path(exists=True, dir_okay=False), help="Recipe for nda, as a TOML file.")
+@click.option("--model", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Model for gradients.")
+@click.option("--encoder", help="Encoder for embeddings.  [default: efficientnet-lite0]")
+@click.option("--lam", type=click.FloatRange(0, min_open=True), help="Ridge of trak and dtrak.  [default: 1.0]")
+@click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="Length of the list to settle.")
 @sampling_options
 @engine_options
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Where to listen.  [default: any free port]")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on.  [default: any free port]")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
-@click.option("-q", "--quiet", is_flag=True, help="Only the address and errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the address and errors.")
 @click.pass_context
 def serve(context: click.Context, /, **options: Any) -> int:
     """Open a page on this machine: drop a picture, see which images of the collection it resembles.
@@ -56,35 +62,36 @@ def serve(context: click.Context, /, **options: Any) -> int:
     Examples:
       patchtrace serve --train photos/
       patchtrace serve --train photos/ --seconds 60 --port 8000 --no-open
+      patchtrace serve --train photos/ --method embedding
 
-    Pictures stay on this machine, in memory only. The address that is printed carries a key: who has it can use the
-    page until the command ends. Ctrl-C ends it.
+    With nda the page explains the ranking patch by patch; other methods do not compare patches.
+
+    Pictures stay on this machine, in memory only. The address that is printed carries a key: anyone who has it can use
+    the page until the command ends. Ctrl-C ends it.
     """
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
     if missing:
         raise click.UsageError(f"the page needs {', '.join(missing)}: install with  pip install 'patchtrace[web]'")
-    if options["preset"] and options["recipe"]:
-        raise click.UsageError("--preset and --recipe both say what to compare: use one of them")
+    from patchtrace.server import LocalServer, QueryWork, nda_for_now
+
+    _check_usage(context, options, nda_for_now.options_of(options["method"]))
     recipe = Recipe.load(options["recipe"]) if options["recipe"] else None
     if options["preset"]:
         recipe = Recipe.preset(options["preset"])
-    check_sampling(context, options["draws"] or (recipe.draws if recipe else "auto"))
-    check_memory(options["memory"])
-    from patchtrace.server import LocalServer
-
+    if options["method"] == "nda":
+        check_sampling(context, options["draws"] or (recipe.draws if recipe else "auto"))
     train = read_collection(options, PRESET_SIZES.get(options["preset"], DEFAULT_SIZE), options["quiet"])
-    if train.pixels.dtype != np.uint8 or train.shape[0] not in (1, 3):
-        raise PatchtraceError("the page compares pictures: the collection must be pictures too, not float arrays")
-    method = _method(options, recipe, train).fit(train)
+    resources = _resources(options, recipe, train)
+    method = nda_for_now.make_method(options["method"], resources).fit(train)
+    work = QueryWork(method, resources.compute)
+    names = ", ".join(Path(path).resolve().name for path in options["train"])
     server = LocalServer(
-        answerer(method, {name: options[name] for name in ("engine", "device", "threads", "memory")}),
-        host=options["host"],
-        port=options["port"],
-        facts=_facts(options, method, train),
+        work, host=options["host"], port=options["port"], facts=[("Collection", printable(names)), *work.facts()]
     )
     if options["host"] not in LOOPBACK:
         click.echo(
-            "others can reach this address: who has the link can use the page, and nothing is encrypted", err=True
+            "others can reach this address: anyone who has the link can use the page, and nothing is encrypted",
+            err=True,
         )
     click.echo(server.link)
     if not options["quiet"]:
@@ -95,38 +102,29 @@ def serve(context: click.Context, /, **options: Any) -> int:
     return 0
 
 
-def _method(options: dict[str, Any], recipe: Recipe | None, train: ImageSet) -> NDA:
-    chosen = recipe or replace(Recipe.for_size(*train.shape[1:]), draws="auto")
-    if options["draws"] is not None:
-        chosen = replace(chosen, draws=options["draws"])
-    names = ("top", "confidence", "most_draws", "seconds", "engine", "threads", "device", "memory")
-    return NDA(chosen, **{name: options[name] for name in names})
+def _check_usage(context: click.Context, options: dict[str, Any], used: frozenset[str]) -> None:
+    """Options that exclude each other, and options that the method would not use, are errors."""
+    method = options["method"]
+    if options["preset"] and options["recipe"]:
+        raise click.UsageError("--preset and --recipe both say what to compare: use one of them")
+    for name, fields in USES.items():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE and not fields & used:
+            raise click.UsageError(f"--{name.replace('_', '-')} has no meaning for --method {method}")
+    if method != "nda" and options["draws"] == "auto":
+        raise click.UsageError(f"--draws auto has no meaning for --method {method}: give a number")
+    check_memory(options["memory"])
 
 
-def _facts(options: dict[str, Any], method: NDA, train: ImageSet) -> list[tuple[str, str]]:
-    _, height, width = train.shape
-    unread = f", {len(train.skipped)} unreadable" if train.skipped else ""
-    return [
-        ("Collection", printable(", ".join(Path(path).resolve().name for path in options["train"]))),
-        ("Images", f"{len(train)}{unread}"),
-        ("Compared at", f"{height} x {width}"),
-        ("Recipe", method.recipe_.note or method.recipe_.summary()),
-    ]
-
-
-def answerer(method: NDA, engine: dict[str, Any], max_pixels: int = 50_000_000) -> Answerer:
-    """The work on one query: attribution, then a closer look at the images that it resembles most."""
-    train = method.train_
-    assert train is not None
-    channels, height, width = train.shape
-    rules = replace(
-        train.decoding or Decoding(), size=(height, width), grey=channels == 1, crop=None, max_pixels=max_pixels
+def _resources(options: dict[str, Any], recipe: Recipe | None, train: ImageSet) -> Resources:
+    """What the method is made from."""
+    recipe = recipe or replace(Recipe.for_size(*train.shape[1:]), draws="auto")
+    draws = options["draws"]
+    given = {name: options[name] for name in ("model", "encoder", "lam") if options[name] is not None}
+    return Resources(
+        train=train,
+        compute=Compute(**{name: options[name] for name in ("engine", "device", "threads", "memory")}),
+        recipe=recipe if draws is None else replace(recipe, draws=draws),
+        stopping=Stopping(**{name: options[name] for name in ("top", "confidence", "most_draws", "seconds")}),
+        draws=None if draws == "auto" else draws,
+        **given,
     )
-
-    def answer(name: str, data: bytes, progress: Progress, remark: Callable[[str], None]) -> Answer:
-        query = ImageSet(decode(data, rules)[None], (name,), decoding=rules, files=(data,))
-        result = method.attribute(query, progress=progress, remark=remark)
-        remark("looking closer")
-        return look_closer(result, query, train, progress=progress, **engine)[1]
-
-    return answer

@@ -106,5 +106,5 @@ def _check_complete(view: Mapping[str, Any], pictures: Sequence[Picture]) -> Non
         if not uri.startswith("data:image/"):
             raise ValueError(f"a report carries its pictures, as data:image/... URIs; this one is {uri[:60]!r}")
     for image in view["images"]:
-        if isinstance(image["evidence"], str):
+        if isinstance(image.get("evidence"), str):
             raise ValueError(f"a report carries its evidence; that of {image['id']!r} is {image['evidence'][:60]!r}")
