@@ -22,7 +22,7 @@ from patchtrace.server.jobs import LONGEST_REASON, Full, Job, Jobs, label
 from patchtrace.server.openapi import describe
 from patchtrace.server.security import Access, Guard, error
 from patchtrace.viewer.data import media_type
-from patchtrace.viewer.report import asset
+from patchtrace.viewer.report import asset, joined_script
 
 #: Files that a page may load, by how their names end.
 STATIC = {".js": "text/javascript", ".css": "text/css"}
@@ -247,13 +247,15 @@ def _too_large(limit: int) -> Refused:
 
 
 def _static_files() -> dict[str, tuple[bytes, str]]:
-    """Scripts and styles of the page and of the viewer."""
-    found = {f"viewer{end}": (asset(f"viewer{end}").encode(), kind) for end, kind in STATIC.items()}
-    for entry in resources.files("patchtrace.server").iterdir():
-        kind = STATIC.get(entry.name[entry.name.rfind(".") :], "")
-        if kind:
-            found[entry.name] = entry.read_bytes(), kind
-    return found
+    """Scripts and styles of the viewer and of the page, which shares the viewer's words."""
+    own = resources.files("patchtrace.server")
+    texts = {
+        "viewer.js": asset("viewer.js"),
+        "viewer.css": asset("viewer.css"),
+        "page.js": joined_script(asset("js/text.js"), own.joinpath("page.js").read_text("utf-8")),
+        "page.css": own.joinpath("page.css").read_text("utf-8"),
+    }
+    return {name: (text.encode(), STATIC[name[name.rfind(".") :]]) for name, text in texts.items()}
 
 
 def _refused(_: Request, reason: Exception) -> Response:
