@@ -46,7 +46,7 @@ def asset(name: str) -> str:
 
 
 def joined_script(*parts: str, result: str = "") -> str:
-    """Parts of a script as one, whose names stay inside it; what the last part returns becomes the global ``result``."""
+    """Parts of a script as one, whose names stay inside it; what the last part returns is the global ``result``."""
     text = "\n".join(parts)
     return f'"use strict";\n\n{f"globalThis.{result} = " if result else ""}(() => {{\n{text}}})();\n'
 
