@@ -25,7 +25,9 @@ ENGINE = ("engine", "device", "threads", "memory")
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--query", default="0", show_default=True, help="Query: its id, or its number, counted from 0.")
 @click.option(
-    "--train", multiple=True, help="Image to explain: its id or number; may be given several times.  [default: the best]"
+    "--train",
+    multiple=True,
+    help="Image to explain: its id or number; may be given several times.  [default: the best]",
 )
 @click.option(
     "--region",
@@ -34,13 +36,17 @@ ENGINE = ("engine", "device", "threads", "memory")
     metavar="TOP LEFT BOTTOM RIGHT",
     help="Rectangle of the query, in pixels of what was compared, whose shares are listed too.",
 )
-@click.option("--images", type=click.IntRange(1, 50), default=3, show_default=True, help="Number of best images to explain.")
 @click.option(
-    "--draws", type=click.IntRange(1), default=2, show_default=True, help="Number of the run's draws to use."
+    "--images", type=click.IntRange(1, 50), default=3, show_default=True, help="Number of best images to explain."
 )
+@click.option("--draws", type=click.IntRange(1), default=2, show_default=True, help="Number of the run's draws to use.")
 @click.option("--all-draws", is_flag=True, help="Use all draws, so that the numbers add up to the shares of the run.")
 @click.option(
-    "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Directory for the pictures."
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory for the pictures.",
 )
 @engine_options
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
