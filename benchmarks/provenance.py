@@ -32,7 +32,7 @@ from patchtrace import (
     ScoreMachine,
 )
 from patchtrace.demo import painted_from, postcards
-from patchtrace.sheet import contact_sheet
+from patchtrace.drawing.sheet import contact_sheet
 
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE.parent.parent / "shared" / "data" / "cifar2.npz"

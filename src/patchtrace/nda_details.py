@@ -167,8 +167,7 @@ class NDADetails:
             rows = [getattr(one, name) for one in parts]
             arrays[name] = None if any(row is None for row in rows) else np.concatenate(rows, axis=axis)
         lists: dict[str, Any] = {
-            name: [value for one in parts for value in getattr(one, name)]
-            for name in ("draws", "samples", "ended")
+            name: [value for one in parts for value in getattr(one, name)] for name in ("draws", "samples", "ended")
         }
         return replace(parts[0], **arrays, **lists)
 

@@ -16,10 +16,10 @@ from scipy.stats import ttest_1samp
 from patchtrace import Attribution, ImageSet, PatchtraceError, PixelSimilarity
 from patchtrace.demo import postcards
 from patchtrace.diffusion import Denoiser, Training
+from patchtrace.drawing.sheet import MOST_QUERIES
 from patchtrace.evaluate import counterfactual, counterfactual_result, retraining
 from patchtrace.evaluate.counterfactual import CHANCE, OTHER_SEED, Counterfactual, Removal, measured
 from patchtrace.methods.encoders import load_encoder
-from patchtrace.sheet import MOST_QUERIES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,7 +12,10 @@ import httpx2 as httpx
 import numpy as np
 from PIL import Image, PngImagePlugin
 
+from patchtrace.images import Decoding
+from patchtrace.progress import Watch
 from patchtrace.server import Answer, Limits, LocalServer
+from patchtrace.server.upload import Upload
 
 SECRET_TEXT = b"taken at home"
 
@@ -43,16 +46,19 @@ class Work:
         if not held:
             self.go.set()
 
-    def __call__(self, name, data, progress, remark) -> Answer:
-        self.names.append(name)
+    def read(self, name: str, data: bytes, limits: Limits) -> Upload:
+        return Upload.read(name, data, Decoding((3, 4), max_pixels=limits.pixels, max_bytes=limits.upload))
+
+    def __call__(self, upload: Upload, watch: Watch) -> Answer:
+        self.names.append(upload.name)
         self.began.set()
-        remark("0 of 2 settled")
+        watch.remark("0 of 2 settled")
         until = time.monotonic() + self.seconds
         while time.monotonic() < until or not self.go.is_set():
             time.sleep(0.01)
-            progress(1, 2)
-        progress(2, 2)
-        return answer(name)
+            watch(1, 2)
+        watch(2, 2)
+        return answer(upload.name)
 
 
 def answer(name: str, images: int = 2) -> Answer:
@@ -66,7 +72,8 @@ def answer(name: str, images: int = 2) -> Answer:
         "opponents": [{"index": 9, "id": "9.png", "share": 0.0, "frame": "large", "pixels": "small"}],
     }
     evidence = [{"grids": [n]} for n in range(images)]
-    return Answer(view, {"large": with_metadata(), "small": picture((4, 3))}, evidence)
+    pictures = {"large": with_metadata(), "small": picture((4, 3))}
+    return Answer(view, {key: Image.open(io.BytesIO(data)) for key, data in pictures.items()}, evidence)
 
 
 @contextmanager

@@ -73,6 +73,36 @@ def test_wrong_usage_is_refused(train, tmp_path):
     assert call("--train", train, "--port", "70000").exit_code == 2
 
 
+@pytest.mark.parametrize("method", ["pixel", "pixel-dot", "random", "machine-influence"])
+def test_other_methods_are_served(opened, train, method):
+    done = CliRunner().invoke(serve, ["--method", method, "--train", train, "--no-open"])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("http://127.0.0.1:")
+
+
+def test_what_a_method_requires_is_named(opened, train):
+    done = CliRunner().invoke(serve, ["--method", "trak", "--train", train, "--no-open"])
+    assert isinstance(done.exception, PatchtraceError)
+    assert "--model" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--draws", "4"),
+        ("--preset", "quick"),
+        ("--seconds", "3"),
+        ("--lam", "2"),
+        ("--encoder", "x"),
+        ("--threads", "1"),
+    ],
+)
+def test_an_option_that_the_method_does_not_use_is_refused(train, option):
+    done = CliRunner().invoke(serve, ["--method", "pixel", "--train", train, *option])
+    assert done.exit_code == 2
+    assert f"{option[0]} has no meaning for --method pixel" in done.stderr
+
+
 def test_a_collection_that_is_no_pictures_is_refused(tmp_path):
     path = tmp_path / "latents.npy"
     np.save(path, np.zeros((4, 4, 32, 32), np.float32))

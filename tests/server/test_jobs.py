@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import threading
 import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from PIL import Image
 from server.fakes import Work, answer
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Unreadable
-from patchtrace.server.jobs import Answer, Full, Jobs, Limits, label, pack
+from patchtrace.server.jobs import Full, Jobs, Limits, label, pack
+from patchtrace.server.upload import Upload
 
 
 @pytest.fixture
@@ -33,9 +37,14 @@ def start():
         assert not jobs._worker.is_alive()
 
 
-def put(jobs: Jobs, name: str = "a", client: str = "me", data: bytes = b"12345"):
-    jobs.hold(len(data))
-    return jobs.submit(name, data, b"small", client, len(data))
+def upload(name: str = "a") -> Upload:
+    """Of five bytes while it waits."""
+    return Upload(name, np.zeros((1, 1, 4), np.uint8), Image.new("L", (1, 1)), b"small")
+
+
+def put(jobs: Jobs, name: str = "a", client: str = "me"):
+    jobs.reserve(5)
+    return jobs.submit(upload(name), client, 5)
 
 
 def until(condition) -> None:
@@ -51,7 +60,7 @@ def test_clients_take_turns(start):
     first = put(jobs, "many-0", "many")
     assert work.began.wait(10)
     waiting = [put(jobs, f"many-{n}", "many") for n in (1, 2, 3)] + [put(jobs, f"few-{n}", "few") for n in (1, 2)]
-    positions = [jobs.told(job)["position"] for job in waiting]
+    positions = [jobs.status(job)["position"] for job in waiting]
     assert positions == [2, 4, 5, 1, 3]
     work.go.set()
     until(lambda: all(job.finished for job in [first, *waiting]))
@@ -61,7 +70,8 @@ def test_clients_take_turns(start):
 def test_one_at_a_time(start):
     busy, most = [], []
 
-    def work(name, *_):
+    def work(upload, watch):
+        name = upload.name
         busy.append(name)
         most.append(len(busy))
         time.sleep(0.01)
@@ -82,7 +92,7 @@ def test_cancel_while_waiting(start):
     second, third = put(jobs, "second"), put(jobs, "third")
     assert not jobs.cancel(second)
     assert second.state == "cancelled"
-    assert jobs.told(third)["position"] == 1
+    assert jobs.status(third)["position"] == 1
     work.go.set()
     until(lambda: third.finished)
     assert work.names == ["first", "third"]
@@ -105,16 +115,16 @@ def test_cancel_while_running(start):
 def test_cancel_is_heeded_even_if_the_work_does_not_listen(start):
     began, go = threading.Event(), threading.Event()
 
-    def deaf(name, *_):
+    def deaf(upload, watch):
         began.set()
         go.wait(10)
-        return answer(name)
+        return answer(upload.name)
 
     jobs = start(deaf)
     job = put(jobs)
     assert began.wait(10)
     jobs.cancel(job)
-    assert jobs.told(job)["stopping"]
+    assert jobs.status(job)["stopping"]
     go.set()
     until(lambda: job.finished)
     assert job.state == "cancelled"
@@ -132,10 +142,10 @@ def test_cancel_is_heeded_even_if_the_work_does_not_listen(start):
     ],
 )
 def test_a_fault_fails_one_query_and_no_other(start, fault, code, message):
-    def work(name, *_):
-        if name == "bad":
+    def work(upload, watch):
+        if upload.name == "bad":
             raise fault
-        return answer(name)
+        return answer(upload.name)
 
     jobs = start(work)
     bad, good = put(jobs, "bad"), put(jobs, "good")
@@ -150,8 +160,8 @@ def test_a_fault_fails_one_query_and_no_other(start, fault, code, message):
 @pytest.mark.parametrize(
     "bad",
     [
-        Answer({"images": [{"share": float("nan")}]}, {}, []),
-        Answer({"images": [{"frame": "no such key"}]}, {}, []),
+        replace(answer("a"), view={**answer("a").view, "images": [{"share": float("nan")}]}),
+        replace(answer("a"), view={**answer("a").view, "images": [{"frame": "no such key"}]}),
         None,
     ],
 )
@@ -195,7 +205,7 @@ def test_results_are_bounded_in_number_and_the_oldest_go_first(start):
     for n in range(6):
         made.append(put(jobs, str(n)))
         until(lambda: made[-1].finished)
-    assert [told["name"] for told in jobs.all_told()] == ["5", "4", "3"]
+    assert [status["name"] for status in jobs.statuses()] == ["5", "4", "3"]
     assert jobs.get(made[0].id) is None
     assert jobs.picture(made[0].thumbnail) is None
     assert jobs.picture(made[5].thumbnail) == b"small"
@@ -218,7 +228,7 @@ def test_a_finished_query_keeps_no_upload(start):
     jobs = start(Work())
     job = put(jobs)
     until(lambda: job.finished)
-    assert job.data == b""
+    assert job.upload is None
 
 
 def test_a_finished_query_can_be_removed(start):
@@ -226,7 +236,7 @@ def test_a_finished_query_can_be_removed(start):
     job = put(jobs)
     until(lambda: job.finished)
     assert jobs.cancel(job)
-    assert jobs.all_told() == []
+    assert jobs.statuses() == []
     jobs.cancel(job)  # a second time changes nothing
 
 
@@ -239,7 +249,7 @@ def test_closing_interrupts_what_runs_and_drops_what_waits(start):
     jobs.close(timeout=5)
     assert (running.state, waiting.state) == ("cancelled", "cancelled")
     with pytest.raises(Full):
-        jobs.submit("late", b"", b"", "me", 0)
+        jobs.submit(upload("late"), "me", 5)
 
 
 def test_pictures_and_evidence_get_addresses_and_the_answer_is_left_alone():

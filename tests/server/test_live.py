@@ -16,12 +16,12 @@ import httpx2 as httpx
 import pytest
 from server.fakes import Work, client_of, picture, running, submit, wait_for
 
-from patchtrace.cli.serve import answerer
+from patchtrace import Compute, Stopping
 from patchtrace.demo import postcards
 from patchtrace.errors import PatchtraceError
 from patchtrace.methods import NDA
 from patchtrace.recipe import Recipe
-from patchtrace.server import LocalServer
+from patchtrace.server import LocalServer, QueryWork
 
 
 def test_events_follow_a_query_to_its_end():
@@ -209,7 +209,7 @@ def png(images, index: int, path: Path) -> bytes:
 
 def test_the_method_finds_a_picture_of_the_collection(tmp_path):
     cards = postcards(12, size=16)
-    work = answerer(NDA(Recipe.preset("quick")).fit(cards), {})
+    work = QueryWork(NDA(Recipe.preset("quick")).fit(cards))
     with running(work) as server, client_of(server) as site:
         identity = submit(site, png(cards, 5, tmp_path / "q.png")).json()["id"]
         assert wait_for(site, identity, "done", "failed")["state"] == "done"
@@ -220,7 +220,11 @@ def test_the_method_finds_a_picture_of_the_collection(tmp_path):
 
 def test_a_running_method_can_be_cancelled(tmp_path):
     cards = postcards(300)
-    work = answerer(NDA(Recipe.preset("cifar-stable"), engine="blocked", confidence=0.999).fit(cards), {})
+    work = QueryWork(
+        NDA(Recipe.preset("cifar-stable"), stopping=Stopping(confidence=0.999), compute=Compute(engine="blocked")).fit(
+            cards
+        )
+    )
     with running(work) as server, client_of(server) as site:
         identity = submit(site, png(cards, 5, tmp_path / "q.png")).json()["id"]
         until = time.monotonic() + 60

@@ -192,7 +192,7 @@ def test_a_fault_inside_is_told_without_details_and_with_the_headers(site, monke
     def broken(*_):
         raise RuntimeError("/home/someone/secret")
 
-    monkeypatch.setattr("patchtrace.server.jobs.Jobs.all_told", broken)
+    monkeypatch.setattr("patchtrace.server.jobs.Jobs.statuses", broken)
     response = site.get("/api/queries")
     assert response.status_code == 500
     assert code(response) == "internal"

@@ -14,9 +14,9 @@ from PIL import Image
 from patchtrace import NDA, ImageSet, Recipe, explain
 from patchtrace.engines import NoisyQuery
 from patchtrace.engines.reference import noisy_patches
-from patchtrace.explain import spread
-from patchtrace.viewer.data import answer_of, packed
-from patchtrace.viewer.make import look_closer, make_report
+from patchtrace.nda.explain import spread
+from patchtrace.viewer.data import answer_of, encoded, packed
+from patchtrace.viewer.query_report import look_closer, make_report
 
 
 def unpacked(array):
@@ -134,7 +134,8 @@ def test_pictures_show_the_file_not_what_was_compared(made):
     image = answer.view["images"][0]
     sizes = {}
     for kind in ("frame", "pixels"):
-        with Image.open(io.BytesIO(answer.pictures[image[kind]])) as picture:
+        key = image[kind]
+        with Image.open(io.BytesIO(encoded(key, answer.pictures[key]))) as picture:
             sizes[kind] = picture.size
             assert not picture.getexif()
     assert sizes == {"frame": (192, 192), "pixels": (16, 16)}
@@ -165,7 +166,7 @@ def test_arrays_are_packed_to_their_type():
 
 def test_a_report_is_one_file(made, tmp_path):
     result, queries, train, *_ = made
-    path = make_report(tmp_path / "report.html", *look_closer(result, queries, train, command="patchtrace attribute"))
+    path = make_report(tmp_path / "report.html", look_closer(result, queries, train, command="patchtrace attribute"))
     text = path.read_text()
     assert "00.png" in text
     assert all(target.startswith(("data:image/", "#")) for target in re.findall(r'(?:src|href)="([^"]*)', text))

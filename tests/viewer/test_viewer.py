@@ -16,7 +16,11 @@ import pytest
 from PIL import Image
 from playwright import sync_api as playwright
 
+from patchtrace import PixelSimilarity
+from patchtrace.demo import postcards
+from patchtrace.drawing.parts import percent
 from patchtrace.viewer import Picture, write_report
+from patchtrace.viewer.query_report import look_closer
 from patchtrace.viewer.report import asset
 
 Page = Any
@@ -417,6 +421,50 @@ def test_evidence_behind_urls_is_fetched_when_needed(browser: Any, view: View) -
     assert page.locator("main").inner_text() == ""
     context.close()
     assert [text for text in complaints if "favicon" not in text and "404" not in text] == []
+
+
+def test_a_result_without_patches_is_a_ranked_list_that_says_so(show: Callable[..., Page]) -> None:
+    cards = postcards(8, size=16)
+    query = cards.subset([5])
+    answer = look_closer(PixelSimilarity().fit(cards).attribute(query), query, cards)
+    assert (answer.view["steps"], answer.view["mosaic"], answer.evidence) == ([], None, [])
+    page = show(answer.inlined())
+    assert ids(page)[0] == "card-005"
+    assert shares(page) == sorted(shares(page), reverse=True)
+    assert shares(page)[0] > 0
+    playwright.expect(page.locator(".pt-note")).to_contain_text("The method pixel does not compare patches")
+    for gone in (".pt-map", ".pt-panel", ".pt-level", "select", "button:text('Heat')", "button:text('Mosaic')"):
+        playwright.expect(page.locator(f".pt-viewer > :not(dialog) {gone}:visible")).to_have_count(0)
+    page.mouse.move(*place(page, 0.5, 0.5))
+    for key in ("m", "h", "[", "]", "s"):  # none of them has a meaning here
+        page.keyboard.press(key)
+    assert ink(page, ".pt-query") == 0
+    page.locator(".pt-tile").first.click()
+    playwright.expect(page.locator(".pt-pair")).to_contain_text("card-005 has a share of")
+    playwright.expect(page.locator(".pt-pair button:text('Heat')")).to_be_hidden()
+    page.keyboard.press("3")
+    playwright.expect(page.locator(".pt-pair figcaption").first).to_contain_text("0\xa0% of full range")
+
+
+def test_a_report_without_patches_reads_without_scripts(show: Callable[..., Page]) -> None:
+    cards = postcards(8, size=16)
+    answer = look_closer(PixelSimilarity().fit(cards).attribute(cards.subset([5])), cards.subset([5]), cards)
+    page = show(answer.inlined(), java_script_enabled=False)
+    assert page.locator("tbody tr").count() == 8
+    playwright.expect(page.get_by_text("The method pixel does not compare patches")).to_be_visible()
+    playwright.expect(page.get_by_text("patch by patch")).to_have_count(0)
+
+
+def test_shares_are_written_as_in_python(browser: Any) -> None:
+    """On a grid that has the edges between numbers of digits, and halves, which two languages could round apart."""
+    edges = [10.0**-n * (1 + e) for n in range(10) for e in (-1e-3, -5e-4, -1e-9, 0.0, 1e-9, 5e-4)]
+    halves = [(n + 0.5) / m / 100 for m in (1, 2, 4, 8, 10, 100, 1000) for n in range(0, 100 * min(m, 10), 7)]
+    grid = [0.0, 1e-300, 0.1225, 0.99995, 1.0, *edges, *halves, *np.random.default_rng(0).uniform(0, 1, 500).tolist()]
+    page = browser.new_page()
+    script = f"(shares) => {{ {asset('js/text.js')} return shares.map(percent); }}"
+    found = page.evaluate(script, grid)
+    page.close()
+    assert found == [percent(share).replace(" ", "\xa0") for share in grid]
 
 
 def test_how_fast_a_hover_is_answered(

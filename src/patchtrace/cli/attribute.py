@@ -33,7 +33,7 @@ from patchtrace.cli.options import (
 from patchtrace.methods import make_method
 from patchtrace.nda.checkpoint import cache
 from patchtrace.recipe import DEFAULT_SIZE, PRESET_SIZES
-from patchtrace.viewer.make import look_closer, make_report
+from patchtrace.viewer.query_report import look_closer, make_report
 
 #: Where a run keeps unfinished work, inside its output directory.
 UNFINISHED = "unfinished"
@@ -138,10 +138,8 @@ def attribute(context: click.Context, /, **options: Any) -> int:
     for query, path in enumerate(_reports(options["report"], len(queries))):
         with progress_bar("looking closer", quiet) as progress:
             command = shlex.join(["patchtrace", *sys.argv[1:]])
-            make_report(
-                path,
-                *look_closer(result, queries, train, query, command=command, compute=compute, progress=progress),
-            )
+            answer = look_closer(result, queries, train, query, compute=compute, command=command, progress=progress)
+            make_report(path, answer)
         if not quiet:
             click.echo(f"written to {path}", err=True)
     if options["json"]:

@@ -14,11 +14,12 @@ import click
 from tqdm import tqdm
 
 from patchtrace.attribution import Attribution, TableFormat
+from patchtrace.drawing.parts import percent
+from patchtrace.drawing.sheet import contact_sheet
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet, Skipped
 from patchtrace.nda_details import ShortlistFacts
 from patchtrace.progress import Watch
-from patchtrace.sheet import contact_sheet, percent
 
 #: Done, but some images could not be read.
 UNREADABLE = 3

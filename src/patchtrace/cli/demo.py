@@ -10,10 +10,10 @@ import numpy as np
 from patchtrace.attribution import Attribution
 from patchtrace.cli.common import print_table, progress_bar, write_run
 from patchtrace.demo import painted_from, postcards
+from patchtrace.drawing.parts import percent
 from patchtrace.nda import NDA
 from patchtrace.provenance import Provenance
 from patchtrace.recipe import Recipe, Stopping
-from patchtrace.sheet import percent
 
 #: The cards that each query is painted from, and the noise it begins with.
 HANDFULS = [(400, 13, 484, 481), (397, 398, 405, 294), (432, 225, 485, 368), (201, 0, 301, 22)]

@@ -11,39 +11,43 @@ import numpy as np
 
 from patchtrace.attribution import Attribution
 from patchtrace.cli.common import printable, progress_bar
-from patchtrace.cli.options import check_memory, engine_options, read_again
+from patchtrace.cli.options import compute_from, compute_options, read_again
+from patchtrace.drawing.explanation import Look, mosaic_picture, overview, pair_picture, proponents
+from patchtrace.drawing.parts import percent
 from patchtrace.errors import PatchtraceError
-from patchtrace.explain import Explanation, Pair, explain
 from patchtrace.files import replacing
-from patchtrace.pictures import Look, mosaic_picture, overview, pair_picture, proponents
-from patchtrace.sheet import percent
-
-ENGINE = ("engine", "device", "threads", "memory")
+from patchtrace.nda.explain import Explanation, Pair, explain
 
 
 @click.command("explain")
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--query", default="0", show_default=True, help="Which query: its id, or its number, counted from 0.")
+@click.option("--query", default="0", show_default=True, help="Query: its id, or its number, counted from 0.")
 @click.option(
-    "--train", multiple=True, help="Which image: its id or number; may be given several times.  [default: the best]"
+    "--train",
+    multiple=True,
+    help="Image to explain: its id or number; may be given several times.  [default: the best]",
 )
 @click.option(
     "--region",
     type=click.IntRange(0),
     nargs=4,
     metavar="TOP LEFT BOTTOM RIGHT",
-    help="Also the shares in a rectangle of the query, in pixels of what was compared.",
+    help="Rectangle of the query, in pixels of what was compared, whose shares are listed too.",
 )
-@click.option("--images", type=click.IntRange(1, 50), default=3, show_default=True, help="How many of the best images.")
 @click.option(
-    "--draws", type=click.IntRange(1), default=2, show_default=True, help="Of those that the run has, use the first N."
+    "--images", type=click.IntRange(1, 50), default=3, show_default=True, help="Number of best images to explain."
 )
-@click.option("--all-draws", is_flag=True, help="Use all, so that the numbers add up to the shares of the run.")
+@click.option("--draws", type=click.IntRange(1), default=2, show_default=True, help="Number of the run's draws to use.")
+@click.option("--all-draws", is_flag=True, help="Use all draws, so that the numbers add up to the shares of the run.")
 @click.option(
-    "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Where the pictures go."
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory for the pictures.",
 )
-@engine_options
-@click.option("-q", "--quiet", is_flag=True, help="Only errors.")
+@compute_options
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def explain_command(run: Path, **options: Any) -> int:
     """Show which patches of a query resemble which patches of its best images, in a saved RUN.
 
@@ -57,17 +61,15 @@ def explain_command(run: Path, **options: Any) -> int:
       patchtrace explain run/ --query portrait.png --train holiday/17.jpg -o why/
       patchtrace explain run/ --region 0 16 16 32 -o why/
     """
-    check_memory(options["memory"])
+    compute = compute_from(options)
     quiet, output = options["quiet"], options["output"]
     result = Attribution.load(run)
     train, queries = read_again(result, run, quiet)
     query = _found(options["query"], result.query_ids, "query")
     chosen = [_found(name, result.train_ids, "image of the collection") for name in options["train"]]
     with progress_bar("comparing", quiet) as progress:
-        explanation = explain(
-            result, queries, train, query, draws=None if options["all_draws"] else options["draws"], progress=progress,
-            **{name: options[name] for name in ENGINE},
-        )  # fmt: skip
+        draws = None if options["all_draws"] else options["draws"]
+        explanation = explain(result, queries, train, query, draws=draws, compute=compute, progress=progress)
     look = Look(result, query, queries, train, explanation)
     region = _in_region(look, options["region"]) if options["region"] else None
     best = [int(index) for index in explanation.images[: max(6, options["images"])]]
@@ -100,7 +102,7 @@ def explain_command(run: Path, **options: Any) -> int:
 
 
 def _in_region(look: Look, rectangle: tuple[int, int, int, int]) -> list[dict[str, Any]]:
-    """The images that are looked at with their shares in a rectangle, largest first."""
+    """The explained images with their shares in a rectangle, largest first."""
     shares = look.explanation.region(rectangle)
     order = np.argsort(-shares, kind="stable")
     images = look.explanation.images
@@ -122,7 +124,7 @@ def numbers(look: Look, explanation: Explanation, pairs: list[Pair]) -> dict[str
                 "share": look.hit(pair.index).share,
                 "explained": pair.share,
                 "steps": [
-                    {**step.name._asdict(), "share": float(step.weight * grid.sum())}
+                    {**step.part._asdict(), "share": float(step.weight * grid.sum())}
                     for step, grid in zip(explanation.steps, pair.grids, strict=True)
                 ],
                 "matches": [match._asdict() for match in pair.matches],
@@ -133,10 +135,10 @@ def numbers(look: Look, explanation: Explanation, pairs: list[Pair]) -> dict[str
 
 
 def _found(name: str, ids: tuple[str, ...], what: str) -> int:
-    """The place of an id, or a number if nothing is called so."""
+    """The position of an id, or a number if there is no such id."""
     if name in ids:
         return ids.index(name)
     if name.isdecimal() and int(name) < len(ids):
         return int(name)
     near = ", ".join(repr(printable(other)) for other in ids[:3])
-    raise PatchtraceError(f"no {what} is called {name!r}: use an id such as {near}, or a number below {len(ids)}")
+    raise PatchtraceError(f"there is no {what} {name!r}: use an id such as {near}, or a number below {len(ids)}")

@@ -13,12 +13,14 @@ import scipy  # its parts are loaded where they are used: at once they would tak
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from patchtrace.drawing.palette import ACCENT, FAINT, FRAME, INK
+from patchtrace.drawing.parts import fitting_text, place_picture
+from patchtrace.drawing.sheet import MOST_QUERIES
 from patchtrace.evaluate.figures import boxes
 from patchtrace.evaluate.tables import text_table, write_csv
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet
 from patchtrace.methods.encoders import Encoder
-from patchtrace.sheet import ACCENT, FAINT, FRAME, INK, MOST_QUERIES, PAPER, fitting_text
 
 #: Names of the two yardsticks: images removed by chance, and nothing removed but another seed.
 CHANCE, OTHER_SEED = "chance", "other seed"
@@ -190,11 +192,11 @@ class CounterfactualResult:
             fitting_text(draw, (left + place * (TILE + GAP), MARGIN + HEADER - 22), method, INK, slight, TILE + GAP - 4)
         for query in range(shown):
             y = MARGIN + HEADER + query * (TILE + CAPTION + GAP)
-            _tile(sheet, self.originals.picture(query), MARGIN, y, ACCENT)
+            place_picture(sheet, self.originals.picture(query), (MARGIN, y), TILE, ACCENT, 2)
             fitting_text(draw, (MARGIN, y + TILE + 5), self.originals.ids[query], FAINT, small, TILE)
             for place, (method, pictures) in enumerate(self.pictures.items()):
                 x = left + place * (TILE + GAP)
-                _tile(sheet, pictures.picture(query), x, y, FRAME)
+                place_picture(sheet, pictures.picture(query), (x, y), TILE, FRAME, 2)
                 draw.text((x, y + TILE + 4), f"L2 {self.l2[method][query]:.2f}", INK, small)
                 if self.cosine is not None:
                     draw.text((x, y + TILE + 20), f"cosine {self.cosine[method][query]:.2f}", FAINT, small)
@@ -223,13 +225,3 @@ def _cosine(before: Floats, after: Floats) -> Floats:
     lengths = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
     products = (before * after).sum(axis=1)
     return np.asarray(np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0))
-
-
-def _tile(sheet: Image.Image, picture: Image.Image, x: int, y: int, frame: str) -> None:
-    """A picture in a square, pixels visible as pixels."""
-    scale = TILE / max(picture.size)
-    size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
-    resampling = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BICUBIC
-    ImageDraw.Draw(sheet).rectangle((x - 2, y - 2, x + TILE + 1, y + TILE + 1), fill=PAPER, outline=frame, width=2)
-    at = x + (TILE - size[0]) // 2, y + (TILE - size[1]) // 2
-    sheet.paste(picture.convert("RGB").resize(size, resampling), at)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from patchtrace.drawing.palette import FAINT, GRID, INK, SERIES, VERMILION
 from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate.tables import text_width
 from patchtrace.files import replacing
@@ -24,9 +25,6 @@ Bar = tuple[float, float, float]
 #: x, y and the ends of the interval of y; the ends are None where they are not known.
 Line = tuple[ArrayLike, ArrayLike, ArrayLike | None, ArrayLike | None]
 
-INK, FAINT, GRID = "#1b1f24", "#6a737d", "#e3e7eb"
-#: Colours that everybody can tell apart (Okabe and Ito), the darkest first.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a737d")
 MARKERS = "osD^vP*"
 LOOK = {
     "font.size": 10.0,
@@ -133,7 +131,7 @@ def lines(path: str | Path, series: Mapping[str, Line], *, title: str, xlabel: s
                 axes.fill_between(np.asarray(x, dtype=float), *ends, color=colour, alpha=0.16, linewidth=0)
             axes.plot(
                 np.asarray(x, dtype=float), np.asarray(y, dtype=float), marker=marker, markersize=5, color=colour,
-                linestyle=("-", "--", ":")[place // len(COLOURS) % 3], label=_short(name),
+                linestyle=("-", "--", ":")[place // len(SERIES) % 3], label=_short(name),
             )  # fmt: skip
         axes.set(xlabel=xlabel, ylabel=ylabel)
         if every[0] > 0 and every[-1] >= WIDE * every[0]:
@@ -189,7 +187,7 @@ def heatmap(
             middle = float(0.4 * np.nanmin(table) + 0.6 * np.nanmax(table))  # from here on colours are light
             best = np.unravel_index(np.nanargmax(table), table.shape)
             frame = (float(best[1]) - 0.5, float(best[0]) - 0.5)
-            axes.add_patch(Rectangle(frame, 1, 1, fill=False, edgecolor="#d55e00", linewidth=2.5, clip_on=False))
+            axes.add_patch(Rectangle(frame, 1, 1, fill=False, edgecolor=VERMILION, linewidth=2.5, clip_on=False))
         if table.size <= MOST_WRITTEN:
             digits = _digits(table)
             for (row, column), value in np.ndenumerate(table):
@@ -230,10 +228,10 @@ def boxes(path: str | Path, values: Mapping[str, ArrayLike], *, title: str, ylab
             widths=0.5,
             showfliers=False,  # all values are there already
             patch_artist=True,
-            boxprops={"facecolor": "#0072b240", "edgecolor": COLOURS[0]},
-            whiskerprops={"color": COLOURS[0]},
-            capprops={"color": COLOURS[0]},
-            medianprops={"color": COLOURS[1], "linewidth": 2},
+            boxprops={"facecolor": f"{SERIES[0]}40", "edgecolor": SERIES[0]},
+            whiskerprops={"color": SERIES[0]},
+            capprops={"color": SERIES[0]},
+            medianprops={"color": SERIES[1], "linewidth": 2},
         )
         axes.set_xticks(places, names, **(SLANT if slanted else {}))
         axes.set(ylabel=ylabel, xlim=(-0.6, len(found) - 0.4))
@@ -292,7 +290,7 @@ def _written(value: float, digits: int) -> str:
 
 
 def _colour(place: int) -> str:
-    return COLOURS[place % len(COLOURS)]
+    return SERIES[place % len(SERIES)]
 
 
 def _short(name: str) -> str:

@@ -1,6 +1,6 @@
 """A page on this machine: drop a picture, see what of the collection it resembles.
 
-The work on a query is one callable, so that this package knows pictures, queues and browsers, and no method.
+The work on a query is one object (``work.py``); everything else knows uploads, queues and browsers, and no method.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import uvicorn
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.server.app import create_app
-from patchtrace.server.jobs import Answerer, Jobs, Limits
+from patchtrace.server.jobs import Jobs, Limits, Work
 from patchtrace.server.security import Access
+from patchtrace.server.work import QueryWork
 from patchtrace.viewer.data import Answer
 
-__all__ = ["Access", "Answer", "Answerer", "Jobs", "Limits", "LocalServer", "create_app"]
+__all__ = ["Access", "Answer", "Jobs", "Limits", "LocalServer", "QueryWork", "Work", "create_app"]
 
 
 class LocalServer:
@@ -28,19 +29,24 @@ class LocalServer:
 
     Parameters
     ----------
-    answer : callable
-        The work on a query: ``answer(name, data, progress, remark) -> Answer``.
-    host, port : str, int
-        Where to listen; 0 is any free port.
-    facts : list of (str, str)
+    work : Work
+        What is done with a picture: a :class:`QueryWork`, or anything with the same two methods.
+    host, port : str and int, default "127.0.0.1" and 0
+        Where to listen; port 0 is any free port.
+    facts : list of (str, str), default none
         About the collection, shown on the page.
-    limits : Limits
+    limits : Limits, optional
         How much is taken in and kept.
+
+    Raises
+    ------
+    PatchtraceError
+        If the port is taken.
     """
 
     def __init__(
         self,
-        answer: Answerer,
+        work: Work,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -53,7 +59,7 @@ class LocalServer:
         except OSError as error:
             raise PatchtraceError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from error
         self.access = Access(host, self._socket.getsockname()[1])
-        self.jobs = Jobs(answer, limits or Limits())
+        self.jobs = Jobs(work, limits or Limits())
         config = uvicorn.Config(
             create_app(self.jobs, self.access, facts),
             http="h11",
@@ -72,7 +78,7 @@ class LocalServer:
 
     @property
     def link(self) -> str:
-        """The address with the secret: who has it may come in."""
+        """The address with the secret that lets a browser in."""
         return self.access.link
 
     def open_browser(self) -> None:

@@ -18,10 +18,11 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from patchtrace.images.decode import Unreadable
-from patchtrace.server.jobs import LONGEST_REASON, PNG, Full, Job, Jobs, clean_picture, label
+from patchtrace.server.jobs import LONGEST_REASON, Full, Job, Jobs, label
 from patchtrace.server.openapi import describe
 from patchtrace.server.security import Access, Guard, error
-from patchtrace.viewer.report import asset
+from patchtrace.viewer.data import media_type
+from patchtrace.viewer.report import asset, joined_script
 
 #: Files that a page may load, by how their names end.
 STATIC = {".js": "text/javascript", ".css": "text/css"}
@@ -83,7 +84,7 @@ class _Site:
     def __init__(self, jobs: Jobs, facts: Sequence[tuple[str, str]]) -> None:
         self.jobs = jobs
         self._streams = 0
-        self._looking = asyncio.Semaphore(1)  # decoded pictures are large: one at a time
+        self._decoding = asyncio.Semaphore(1)  # decoded pictures are large: one at a time
         # read once, so that no name from a request ever becomes a path
         self._static = _static_files()
         template = resources.files("patchtrace.server").joinpath("page.html.j2").read_text(encoding="utf-8")
@@ -107,7 +108,7 @@ class _Site:
     # -- queries ----------------------------------------------------------------------------------------
 
     async def submit(self, request: Request) -> Response:
-        """Take a picture in: not more of it than the limit, and only if the queue has room."""
+        """Accept a picture: not more of it than the limit, and only if the queue has room."""
         limit = self.jobs.limits.upload
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/octet-stream" and not kind.startswith("image/"):
@@ -122,26 +123,26 @@ class _Site:
         if size > limit:
             raise _too_large(limit)
         try:
-            self.jobs.hold(size)
+            self.jobs.reserve(size)
         except Full:
             raise self._full() from None
         try:
             data = await _body(request, limit)
             name = label(request.query_params.get("name", "")) or "picture"
             try:
-                async with self._looking:
-                    thumbnail = await run_in_threadpool(clean_picture, data, self.jobs.limits.decoding())
+                async with self._decoding:
+                    upload = await run_in_threadpool(self.jobs.work.read, name, data, self.jobs.limits)
             except Unreadable as reason:
                 message = label(f"this picture cannot be read: {reason}", LONGEST_REASON)
                 raise Refused(422, "unreadable", message) from None
             try:
-                job = self.jobs.submit(name, data, thumbnail, request.state.client, size)
+                job = self.jobs.submit(upload, request.state.client, size)
             except Full:
                 raise self._full() from None
         except BaseException:
-            self.jobs.let_go(size)
+            self.jobs.release(size)
             raise
-        return JSONResponse(self.jobs.told(job), 202, {"Location": f"/api/queries/{job.id}"})
+        return JSONResponse(self.jobs.status(job), 202, {"Location": f"/api/queries/{job.id}"})
 
     def _full(self) -> Refused:
         if self.jobs.closing:
@@ -151,16 +152,16 @@ class _Site:
         )
 
     async def queries(self, _: Request) -> Response:
-        return JSONResponse({"queries": self.jobs.all_told()})
+        return JSONResponse({"queries": self.jobs.statuses()})
 
     async def query(self, request: Request) -> Response:
-        return JSONResponse(self.jobs.told(self._job(request)))
+        return JSONResponse(self.jobs.status(self._job(request)))
 
     async def remove(self, request: Request) -> Response:
         job = self._job(request)
         if self.jobs.cancel(job):
             return Response(status_code=204)
-        return JSONResponse(self.jobs.told(job))
+        return JSONResponse(self.jobs.status(job))
 
     async def events(self, request: Request) -> Response:
         job = self._job(request)
@@ -169,16 +170,16 @@ class _Site:
         return StreamingResponse(self._watch(job), media_type="text/event-stream")
 
     async def _watch(self, job: Job) -> AsyncIterator[str]:
-        """The state whenever it changes, until it is final. Who comes back is simply told the state again."""
+        """The state whenever it changes, until it is final. A client that reconnects gets the state again."""
         self._streams += 1
         try:
             last: dict[str, Any] = {}
             quiet = 0.0
             while not self.jobs.closing:
-                told = self.jobs.told(job)
-                if {**told, "seconds": 0} != last:
-                    last, quiet = {**told, "seconds": 0}, 0.0
-                    yield f"event: state\ndata: {json.dumps(told)}\n\n"
+                status = self.jobs.status(job)
+                if {**status, "seconds": 0} != last:
+                    last, quiet = {**status, "seconds": 0}, 0.0
+                    yield f"event: state\ndata: {json.dumps(status)}\n\n"
                 elif quiet >= HEARTBEAT:
                     quiet = 0.0
                     yield ": still here\n\n"
@@ -203,7 +204,7 @@ class _Site:
         data = self.jobs.picture(request.path_params["id"])
         if data is None:
             raise Refused(404, "not_found", "there is no such picture")
-        return Response(data, media_type="image/png" if data.startswith(PNG) else "image/jpeg")
+        return Response(data, media_type=media_type(data))
 
     def _job(self, request: Request) -> Job:
         job = self.jobs.get(request.path_params["id"])
@@ -246,13 +247,15 @@ def _too_large(limit: int) -> Refused:
 
 
 def _static_files() -> dict[str, tuple[bytes, str]]:
-    """Scripts and styles of the page and of the viewer."""
-    found = {f"viewer{end}": (asset(f"viewer{end}").encode(), kind) for end, kind in STATIC.items()}
-    for entry in resources.files("patchtrace.server").iterdir():
-        kind = STATIC.get(entry.name[entry.name.rfind(".") :], "")
-        if kind:
-            found[entry.name] = entry.read_bytes(), kind
-    return found
+    """Scripts and styles of the viewer and of the page, which shares the viewer's words."""
+    own = resources.files("patchtrace.server")
+    texts = {
+        "viewer.js": asset("viewer.js"),
+        "viewer.css": asset("viewer.css"),
+        "page.js": joined_script(asset("js/text.js"), own.joinpath("page.js").read_text("utf-8")),
+        "page.css": own.joinpath("page.css").read_text("utf-8"),
+    }
+    return {name: (text.encode(), STATIC[name[name.rfind(".") :]]) for name, text in texts.items()}
 
 
 def _refused(_: Request, reason: Exception) -> Response:

@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
-from typing import Any, Literal, NamedTuple
-
-from PIL import Image
+from typing import Any, Literal, NamedTuple, Protocol
 
 from patchtrace.errors import PatchtraceError
-from patchtrace.images.decode import Decoding, Unreadable, decode
-from patchtrace.progress import Progress
-from patchtrace.viewer.data import Answer
+from patchtrace.images.decode import Unreadable
+from patchtrace.progress import Watch
+from patchtrace.server.upload import Upload
+from patchtrace.viewer.data import Answer, encoded
 
 log = logging.getLogger("patchtrace.server")
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 #: Longest name or remark, and longest reason, that are kept, in characters.
 LONGEST, LONGEST_REASON = 120, 500
-#: How a PNG begins; all other pictures are JPEG.
-PNG = b"\x89PNG"
 #: Clients whose turn is remembered.
 MOST_CLIENTS = 1000
-
-
-#: The work: ``answer(name, data, progress, remark)``; what ``progress`` and ``remark`` raise must pass through it.
-Answerer = Callable[[str, bytes, Progress, Callable[[str], None]], Answer]
 
 
 @dataclass(frozen=True)
 class Limits:
     """How much is taken in and kept; all of it lies in memory.
 
-    upload, pixels: of one picture, in bytes of the file and in pixels. waiting: queries in the queue. held: bytes of
-    pictures that arrive, wait or are worked on. kept, kept_bytes: results, of which the oldest go first. streams: how
-    many may watch.
+    Parameters
+    ----------
+    upload, pixels : int, default 20 million and 50 million
+        Of one picture: bytes of the file, and pixels.
+    waiting : int, default 32
+        Queries in the queue.
+    held : int, default 300 million
+        Bytes of pictures that arrive, wait or are worked on.
+    kept, kept_bytes : int, default 50 and 300 million
+        Results, and their bytes; the oldest are dropped first.
+    streams : int, default 64
+        Streams of events that are open at once.
     """
 
     upload: int = 20_000_000
@@ -53,9 +53,15 @@ class Limits:
     kept_bytes: int = 300_000_000
     streams: int = 64
 
-    def decoding(self) -> Decoding:
-        """The rules by which an upload is looked at before it is let into the queue."""
-        return Decoding(size=(128, 128), max_pixels=self.pixels, max_bytes=self.upload)
+
+class Work(Protocol):
+    """What is done with a picture. ``QueryWork`` is the real one."""
+
+    def read(self, name: str, data: bytes, limits: Limits) -> Upload:
+        """Decode an upload, before it is let into the queue; raises ``Unreadable`` with the reason."""
+
+    def __call__(self, upload: Upload, watch: Watch) -> Answer:
+        """Do the work. What the watch raises must pass through."""
 
 
 class Full(Exception):
@@ -63,17 +69,17 @@ class Full(Exception):
 
 
 class Cancelled(BaseException):
-    """Raised into the work by its progress. Not an Exception, so that no handler on the way takes it for a fault."""
+    """Raised into the work by its watch. Not an Exception, so that no handler on the way takes it for a fault."""
 
 
 @dataclass(eq=False)
 class Job:
-    """One query and what became of it."""
+    """One query and its state."""
 
     id: str
     name: str
     client: str
-    data: bytes
+    upload: Upload | None
     thumbnail: str
     created: float = field(default_factory=time.time)
     state: State = "waiting"
@@ -103,8 +109,8 @@ class Jobs:
     not keep out one with a single picture.
     """
 
-    def __init__(self, answer: Answerer, limits: Limits) -> None:
-        self._answer, self.limits = answer, limits
+    def __init__(self, work: Work, limits: Limits) -> None:
+        self.work, self.limits = work, limits
         self._changed = threading.Condition()
         self._jobs: dict[str, Job] = {}  # in the order of arrival
         self._ends: deque[Job] = deque()  # finished ones, in the order in which they ended
@@ -112,13 +118,13 @@ class Jobs:
         self._turn = 0
         self._held = 0
         self.closing = False
-        self._worker = threading.Thread(target=self._work, name="patchtrace-queries", daemon=True)
+        self._worker = threading.Thread(target=self._run_all, name="patchtrace-queries", daemon=True)
 
     def start(self) -> None:
         self._worker.start()
 
     def close(self, timeout: float = 1.0) -> None:
-        """Take nothing more, drop what waits, interrupt what runs. A worker that is deaf ends with the process."""
+        """Accept nothing more, drop what waits, interrupt what runs. Work that ignores it ends with the process."""
         with self._changed:
             self.closing = True
             for job in self._jobs.values():
@@ -129,27 +135,30 @@ class Jobs:
         if self._worker.is_alive() and self._worker is not threading.current_thread():
             self._worker.join(timeout)
 
-    # -- from the side of those who ask -----------------------------------------------------------------
+    # -- for the application ----------------------------------------------------------------------------
 
-    def hold(self, size: int) -> None:
-        """Set memory aside for a picture that arrives, or say that there is none; ``submit`` or ``let_go`` ends it."""
+    def reserve(self, size: int) -> None:
+        """Reserve memory for a picture that arrives, until ``submit`` or ``release``; raises Full if there is none."""
         with self._changed:
             if len(self._waiting()) >= self.limits.waiting or self._held + size > self.limits.held:
                 raise Full
             self._held += size
 
-    def let_go(self, size: int) -> None:
+    def release(self, size: int) -> None:
+        """Give reserved memory back."""
         with self._changed:
             self._held -= size
 
-    def submit(self, name: str, data: bytes, thumbnail: bytes, client: str, held: int) -> Job:
-        """Let a picture into the queue. What was held for it is held for the job from now on."""
+    def submit(self, upload: Upload, client: str, reserved: int) -> Job:
+        """Add a picture to the queue. Its own size takes the place of what was reserved for it."""
         with self._changed:
-            if self.closing or len(self._waiting()) >= self.limits.waiting:
+            more = upload.nbytes - reserved
+            if self.closing or len(self._waiting()) >= self.limits.waiting or self._held + more > self.limits.held:
                 raise Full
             picture = secrets.token_urlsafe(16)
-            job = Job(secrets.token_urlsafe(12), name, client, data, picture, pictures={picture: thumbnail})
-            self._held += len(data) - held
+            pictures = {picture: upload.thumbnail}
+            job = Job(secrets.token_urlsafe(12), upload.name, client, upload, picture, pictures=pictures)
+            self._held += more
             self._jobs[job.id] = job
             self._changed.notify_all()
             return job
@@ -157,18 +166,18 @@ class Jobs:
     def get(self, identity: str) -> Job | None:
         return self._jobs.get(identity)
 
-    def told(self, job: Job) -> dict[str, Any]:
+    def status(self, job: Job) -> dict[str, Any]:
         """The state of a job as plain data."""
         with self._changed:
-            return self._told(job, self._order())
+            return self._status(job, self._order())
 
-    def all_told(self) -> list[dict[str, Any]]:
+    def statuses(self) -> list[dict[str, Any]]:
         """All jobs that are remembered, the newest first."""
         with self._changed:
             order = self._order()
-            return [self._told(job, order) for job in reversed(self._jobs.values())]
+            return [self._status(job, order) for job in reversed(self._jobs.values())]
 
-    def _told(self, job: Job, order: list[Job]) -> dict[str, Any]:
+    def _status(self, job: Job, order: list[Job]) -> dict[str, Any]:
         done, total = job.progress
         until = job.ended or time.monotonic()
         return {
@@ -201,7 +210,7 @@ class Jobs:
                 self._end(job, "cancelled")
             return False
 
-    # -- from the side of the worker --------------------------------------------------------------------
+    # -- for the worker thread --------------------------------------------------------------------------
 
     def _waiting(self) -> list[Job]:
         return [job for job in self._jobs.values() if job.state == "waiting"]
@@ -215,7 +224,7 @@ class Jobs:
         rounds = zip_longest(*(of_client[client] for client in clients))
         return [job for job in chain.from_iterable(rounds) if job is not None]
 
-    def _work(self) -> None:
+    def _run_all(self) -> None:
         while (job := self._next()) is not None:
             self._run(job)
 
@@ -235,22 +244,11 @@ class Jobs:
             return job
 
     def _run(self, job: Job) -> None:
-        def listen() -> None:
-            if job.stopping:
-                raise Cancelled
-
-        def progress(done: int, total: int) -> None:
-            listen()
-            job.progress = int(done), int(total)
-
-        def remark(text: str) -> None:
-            listen()
-            job.remark = label(text)
-
         state: State = "failed"
         packed, fault = None, None
         try:
-            packed = pack(job.id, self._answer(job.name, job.data, progress, remark))
+            assert job.upload is not None
+            packed = pack(job.id, self.work(job.upload, _JobWatch(job)))
             state = "done"
         except Cancelled:
             state = "cancelled"
@@ -262,7 +260,7 @@ class Jobs:
             log.exception("the query %r failed", job.name)
             fault = "internal", "something went wrong inside; the terminal says more"
         with self._changed:
-            if job.stopping:  # it was asked for too late to interrupt the work, but not too late to be heeded
+            if job.stopping:  # too late to interrupt the work, but not too late to drop its result
                 state, packed, fault = "cancelled", None, None
             if packed is not None:
                 job.view, job.evidence = packed.view, packed.evidence
@@ -272,8 +270,9 @@ class Jobs:
 
     def _end(self, job: Job, state: State) -> None:
         job.state, job.ended = state, time.monotonic()
-        self._held -= len(job.data)
-        job.data = b""
+        if job.upload is not None:
+            self._held -= job.upload.nbytes
+        job.upload = None
         self._ends.append(job)
         while len(self._ends) > 1 and (
             len(self._ends) > self.limits.kept or sum(job.size for job in self._ends) > self.limits.kept_bytes
@@ -285,6 +284,26 @@ class Jobs:
             self._ends.remove(job)
 
 
+class _JobWatch(Watch):
+    """Notes how far a job is, and ends its work if it was cancelled."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__()
+        self._job = job
+
+    def __call__(self, done: int, total: int) -> None:
+        self._check()
+        self._job.progress = int(done), int(total)
+
+    def remark(self, text: str) -> None:
+        self._check()
+        self._job.remark = label(text)
+
+    def _check(self) -> None:
+        if self._job.stopping:
+            raise Cancelled
+
+
 class Packed(NamedTuple):
     """An answer as it is sent: JSON, and pictures under names that cannot be guessed."""
 
@@ -294,43 +313,17 @@ class Packed(NamedTuple):
 
 
 def pack(query: str, answer: Answer) -> Packed:
-    """Give pictures and evidence their addresses."""
-    view, pictures, evidence = answer.view, answer.pictures, answer.evidence
-    names = {key: secrets.token_urlsafe(16) for key in pictures}
-
-    def placed(entry: Mapping[str, Any]) -> dict[str, Any]:
-        shown = {place: picture_url(names[entry[place]]) for place in ("frame", "pixels") if place in entry}
-        return {**entry, **shown}
-
-    images = [placed(image) for image in view.get("images", ())]
-    for number, image in enumerate(images[: len(evidence)]):
-        image["evidence"] = f"/api/queries/{query}/evidence/{number}"
-    view = {**view, "images": images}
-    if "query" in view:
-        view["query"] = placed(view["query"])
-    if "opponents" in view:
-        view["opponents"] = [placed(image) for image in view["opponents"]]
-    return Packed(
-        _json(view),
-        [_json(one) for one in evidence],
-        {names[key]: clean_picture(data, Decoding(), _kind(data)) for key, data in pictures.items()},
-    )
+    """Encode an answer, and give its pictures and evidence their addresses."""
+    names = {key: secrets.token_urlsafe(16) for key in answer.pictures}
+    evidence = [f"/api/queries/{query}/evidence/{number}" for number in range(len(answer.evidence))]
+    view = answer.placed(lambda key: picture_url(names[key]), evidence)
+    pictures = {names[key]: encoded(key, picture) for key, picture in answer.pictures.items()}
+    return Packed(_json(view), [_json(one) for one in answer.evidence], pictures)
 
 
 def picture_url(identity: str) -> str:
+    """Address of a picture."""
     return f"/api/pictures/{identity}"
-
-
-def clean_picture(data: bytes, rules: Decoding, kind: str = "PNG") -> bytes:
-    """The pixels of an image file, and nothing else of it."""
-    pixels = decode(data, rules)
-    stream = io.BytesIO()
-    Image.fromarray(pixels.transpose(1, 2, 0)).save(stream, kind, **({"quality": 88} if kind == "JPEG" else {}))
-    return stream.getvalue()
-
-
-def _kind(data: bytes) -> str:
-    return "PNG" if data.startswith(PNG) else "JPEG"
 
 
 def label(text: str, longest: int = LONGEST) -> str:
@@ -344,5 +337,5 @@ def label(text: str, longest: int = LONGEST) -> str:
 
 
 def _json(data: Any) -> bytes:
-    # NaN is no JSON: a browser would not read any of it
+    # a browser refuses JSON with NaN in it
     return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()

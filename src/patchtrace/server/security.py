@@ -65,7 +65,7 @@ class Access:
 
     @property
     def link(self) -> str:
-        """The address to print: who has it may come in."""
+        """The address to print, with the secret."""
         return f"{self.url}?token={self.token}"
 
     def one_time_link(self) -> str:

@@ -13,20 +13,24 @@ from typing import Any, NamedTuple
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
+from patchtrace.drawing.palette import VIEWER
+from patchtrace.drawing.parts import percent
 from patchtrace.files import replacing
-from patchtrace.sheet import percent
 
-#: The parts of the viewer, in their order; each knows those before it.
-SCRIPTS = ("model.js", "drawing.js", "pair.js", "page.js", "acting.js", "viewer.js")
+#: The parts of the viewer; the last puts them together.
+SCRIPTS = (
+    *("text.js", "drawing.js", "model.js", "state.js", "evidence.js", "page.js", "controls.js", "query.js"),
+    *("list.js", "overlay.js", "input.js", "pair.js", "viewer.js"),
+)
 #: What could end a script element, begin a comment, or (in older browsers) end a line, as JSON spells it out.
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
-#: Facts of up to so many characters stand in the header, longer ones below it, folded.
+#: Facts of up to this many characters stand in the header, longer ones below it, folded.
 BRIEF = 40
 
 
 class Picture(NamedTuple):
-    """A picture that needs no script: its title, its ``data:image/...`` URI, and the words for who cannot see it."""
+    """A picture that needs no script: its title, its ``data:image/...`` URI, and a text in place of it."""
 
     title: str
     uri: str
@@ -34,12 +38,17 @@ class Picture(NamedTuple):
 
 
 def asset(name: str) -> str:
-    """The text of ``viewer.js``, which is put together here, of ``viewer.css`` or of ``page.html.j2``."""
-    folder = resources.files("patchtrace.viewer")
+    """The text of ``viewer.js``, which is put together here, or of a file such as ``viewer.css`` or ``js/text.js``."""
     if name != "viewer.js":
-        return folder.joinpath(name).read_text("utf-8")
-    parts = "\n".join(folder.joinpath("js", part).read_text("utf-8") for part in SCRIPTS)
-    return f'"use strict";\n\nglobalThis.Viewer = (() => {{\n{parts}}})();\n'
+        return resources.files("patchtrace.viewer").joinpath(name).read_text("utf-8")
+    palette = f"const PALETTE = {json.dumps(VIEWER)};\n"
+    return joined_script(palette, *(asset(f"js/{part}") for part in SCRIPTS), result="Viewer")
+
+
+def joined_script(*parts: str, result: str = "") -> str:
+    """Parts of a script as one, whose names stay inside it; what the last part returns is the global ``result``."""
+    text = "\n".join(parts)
+    return f'"use strict";\n\n{f"globalThis.{result} = " if result else ""}(() => {{\n{text}}})();\n'
 
 
 def json_for_script(value: object) -> str:
@@ -85,7 +94,7 @@ def render_report(view: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> 
 
 
 def write_report(path: str | Path, view: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> Path:
-    """Writes the report of one query, whole or not at all, and returns its path."""
+    """Write the report of one query, whole or not at all, and return its path."""
     path = Path(path)
     page = render_report(view, pictures)
     with replacing(path) as temporary:
@@ -106,5 +115,5 @@ def _check_complete(view: Mapping[str, Any], pictures: Sequence[Picture]) -> Non
         if not uri.startswith("data:image/"):
             raise ValueError(f"a report carries its pictures, as data:image/... URIs; this one is {uri[:60]!r}")
     for image in view["images"]:
-        if isinstance(image["evidence"], str):
+        if isinstance(image.get("evidence"), str):
             raise ValueError(f"a report carries its evidence; that of {image['id']!r} is {image['evidence'][:60]!r}")

@@ -2,15 +2,15 @@
 
 /** The query and one image, large: side by side, overlaid, or their difference, with one zoom for both. */
 class Pair {
-  constructor(viewer) {
-    this.viewer = viewer;
-    this.model = viewer.model;
+  /** act: openHelp(), neighbour(image, by) in the list, closed(image). */
+  constructor(query, state, evidence, id, act) {
+    Object.assign(this, { query, state, model: state.model, evidence, act, image: null });
     this.reset();
     this.mode = "side";
     this.mix = 0.5;
     this.heat = true;
     this.swapped = false;
-    this.title = make("h2", { id: viewer.name("pair") });
+    this.title = make("h2", { id });
     this.text = make("p", { className: "pt-quiet", "aria-live": "polite" });
     this.modes = [["side", "Side by side", "1"], ["overlay", "Overlay", "2"], ["difference", "Difference", "3"]].map(
       ([mode, label, key]) => [mode, toggle(label, key, false, () => this.set({ mode }))]);
@@ -46,7 +46,7 @@ class Pair {
       make("div", { className: "pt-panes" }, ...this.panes.map((pane) => pane.figure)), this.scale, this.text);
     this.dialog.setAttribute("aria-labelledby", this.title.id);
     this.dialog.addEventListener("keydown", (event) => this.key(event));
-    this.dialog.addEventListener("close", () => viewer.closedPair(this.image));
+    this.dialog.addEventListener("close", () => act.closed(this.image));
   }
 
   reset() {
@@ -59,15 +59,15 @@ class Pair {
     this.maps = null;
     if (!this.dialog.open) this.dialog.showModal();
     this.draw();
-    this.viewer.need([image]);
+    this.evidence.need([image]);
     this.load(image);
   }
 
   async load(image) {
-    const { query } = this.viewer.view;
+    const { query, evidence } = this;
     try {
       const loaded = await Promise.all([loadPicture(query.frame), loadPicture(image.frame)]);
-      const pixels = await Promise.all([this.viewer.pixels(query), this.viewer.pixels(image)]);
+      const pixels = await Promise.all([evidence.pixels(query), evidence.pixels(image)]);
       if (image !== this.image) return;
       this.maps = { image, frames: loaded, greys: loaded.map(greyed), pixels };
     } catch {
@@ -88,7 +88,7 @@ class Pair {
     }
     const canvas = make("canvas"), difference = new Float32Array(area);
     for (let i = 0; i < 3 * area; i++) difference[i % area] += Math.abs(pixels[0][i] - pixels[1][i]) / 6;
-    paint(canvas, height, width, (i) => [...viridis(difference[i]), 255]);
+    paint(canvas, height, width, (i) => [...heatColour(difference[i]), 255]);
     this.maps.difference = { canvas, mean: total(difference) / area };
     this.draw();
   }
@@ -153,9 +153,9 @@ class Pair {
       "=": () => this.magnify(1.5),
       "-": () => this.magnify(1 / 1.5),
       0: () => { this.reset(); this.draw(); },
-      n: () => this.open(this.viewer.neighbour(this.image, 1)),
-      b: () => this.open(this.viewer.neighbour(this.image, -1)),
-      "?": () => this.viewer.help.showModal(),
+      n: () => this.open(this.act.neighbour(this.image, 1)),
+      b: () => this.open(this.act.neighbour(this.image, -1)),
+      "?": () => this.act.openHelp(),
     };
     const action = actions[event.key.toLowerCase()];
     if (action) action();
@@ -166,17 +166,20 @@ class Pair {
   }
 
   draw() {
-    const { image, mode, viewer, maps } = this, { query } = viewer.view, both = [query, image];
+    const { image, mode, state, maps, query } = this, both = [query, image], patches = this.model.steps.length > 0;
     this.title.textContent = `${shortName(query.id)} and ${shortName(image.id)}`;
     for (const [name, button] of this.modes) button.setAttribute("aria-pressed", name === mode);
     this.heatButton.setAttribute("aria-pressed", this.heat);
     this.heatButton.disabled = mode === "difference";
+    this.heatButton.hidden = !patches;
     this.mixing.hidden = mode !== "overlay";
     this.dialog.dataset.mode = mode;
     this.panes[1].figure.hidden = mode !== "side";
-    const share = percent(viewer.model.share(image, viewer.region));
-    const words = `${shortName(image.id)} accounts for ${share} of ${viewer.selectionName()}.`;
-    const waiting = image.failed ? " Its maps could not be loaded." : image.maps ? "" : " Loading its maps …";
+    const share = percent(state.share(image));
+    const words = patches ? `${shortName(image.id)} accounts for ${share} of ${state.selectionName()}.`
+      : `${shortName(image.id)} has a share of ${share}.`;
+    const waiting = !patches || image.maps ? ""
+      : image.failed ? " Its maps could not be loaded." : " Loading its maps …";
     this.text.textContent = words + waiting;
     if (!maps || maps.image !== image) return;
     const order = this.swapped ? [1, 0] : [0, 1];
@@ -194,9 +197,9 @@ class Pair {
       };
       if (mode === "side") {
         layer(which, 1);
-        caption.textContent = which ? `${image.id}: where it does the explaining`
-          : `${query.id}: what this image accounts for`;
-        canvas.setAttribute("aria-label", caption.textContent);
+        const captions = patches ? [`${query.id}: what this image accounts for`,
+          `${image.id}: where it does the explaining`] : [query.id, image.id];
+        caption.textContent = captions[which];
       } else if (mode === "overlay") {
         layer(order[0], 1);
         layer(order[1], this.mix);

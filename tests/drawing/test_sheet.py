@@ -7,13 +7,12 @@ import pytest
 from PIL import Image, ImageColor
 
 from patchtrace import Attribution, ImageSet, Provenance
-from patchtrace.sheet import (
+from patchtrace.drawing.palette import PAPER, SOURCES
+from patchtrace.drawing.sheet import (
     CAPTION,
     GAP,
     HEADER,
     MARGIN,
-    PAPER,
-    SOURCES,
     TILE,
     contact_sheet,
     provenance_map,

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageColor, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont
 
 from patchtrace.attribution import Attribution, Hit
-from patchtrace.explain import Explanation, Match, Pair
+from patchtrace.drawing.palette import FAINT, HEAT, INK, OTHERS, SOURCES, rgb
+from patchtrace.drawing.parts import Box, Font, fitting_text, owner_map, percent, place_picture
 from patchtrace.images import ImageSet
-from patchtrace.sheet import FAINT, FRAME, INK, OTHERS, PAPER, SOURCES, fitting_text, percent
+from patchtrace.nda.explain import Explanation, Match, Pair
 
 SIDE, GAP, MARGIN, LINE = 224, 28, 28, 20
-#: Dark to light, and alike to all eyes (the anchors of cividis).
-SCALE = tuple(ImageColor.getrgb(c) for c in ("#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838"))
 PROPONENTS, OPPONENTS = 5, 3
+#: The colours of heat maps: (colours, 3).
+SCALE = np.array([rgb(colour) for colour in HEAT], np.float64)
 
 
 class Look(NamedTuple):
@@ -45,14 +45,14 @@ def overview(look: Look, pairs: Sequence[Pair]) -> Image.Image:
         left + across * (small + GAP) - GAP, 40 + max(SIDE + 70, rows * (small + 64)), "What it resembles most"
     )
     top = MARGIN + 40
-    query = _frame(sheet, look.queries.frame(look.query, SIDE), MARGIN, top, SIDE)
+    query = place_picture(sheet, look.queries.frame(look.query, SIDE), (MARGIN, top), SIDE)
     _write(draw, (MARGIN, top + SIDE + 10), look.result.query_ids[look.query], INK, SIDE)
     _write(draw, (MARGIN, top + SIDE + 10 + LINE), "the strongest pair of patches with", FAINT, SIDE)
     _write(draw, (MARGIN, top + SIDE + 10 + 2 * LINE), "each image has its colour on both", FAINT, SIDE)
     places = [(left + i % across * (small + GAP), top + i // across * (small + 64)) for i in range(len(pairs))]
     size = look.explanation.size
     for pair, (x, y), colour in zip(pairs, places, SOURCES, strict=False):
-        image = _frame(sheet, look.train.frame(pair.index, small), x, y, small)
+        image = place_picture(sheet, look.train.frame(pair.index, small), (x, y), small)
         hit = look.hit(pair.index)
         draw.text((x, y + small + 8), percent(hit.share), INK, _font(17))
         _write(draw, (x, y + small + 8 + LINE), hit.id, FAINT, small)
@@ -69,7 +69,7 @@ def pair_picture(look: Look, pair: Pair) -> Image.Image:
     sheet, draw = _sheet(4 * SIDE + 3 * GAP, SIDE + 178, f"{percent(hit.share)} of the query")
     top = MARGIN + 40
     grids = zip(explanation.steps, pair.grids, strict=True)
-    ours = sum(step.weight * explanation.laid(grid, step) for step, grid in grids) / explanation.whole()
+    ours = sum(step.weight * explanation.on_pixels(grid, step) for step, grid in grids) / explanation.whole()
     heat = sum(pair.heat)
     pictures = look.queries.frame(look.query, SIDE), look.train.frame(pair.index, SIDE)
     captions = (
@@ -82,7 +82,7 @@ def pair_picture(look: Look, pair: Pair) -> Image.Image:
     boxes = []
     for number, (panel, (first, second)) in enumerate(zip(panels, captions, strict=True)):
         x = MARGIN + number * (SIDE + GAP)
-        boxes.append(_frame(sheet, panel, x, top, SIDE))
+        boxes.append(place_picture(sheet, panel, (x, top), SIDE))
         _write(draw, (x, top + SIDE + 8), first, INK, SIDE)
         _write(draw, (x, top + SIDE + 8 + LINE), second, FAINT, SIDE)
     for match, colour in zip(_apart(pair.matches), SOURCES, strict=False):
@@ -102,16 +102,10 @@ def mosaic_picture(look: Look) -> Image.Image:
     sheet, draw = _sheet(2 * SIDE + 2 * GAP + 330, SIDE + 96, "Pixel by pixel")
     top = MARGIN + 40
     picture = look.queries.frame(look.query, SIDE)
-    _frame(sheet, picture, MARGIN, top, SIDE)
-    painted = np.empty((*mosaic.owner.shape, 3))
-    painted[:] = ImageColor.getrgb(OTHERS)
-    for index, colour in zip(first, SOURCES, strict=False):
-        painted[mosaic.owner == index] = ImageColor.getrgb(colour)
-    paper = np.array(ImageColor.getrgb(PAPER))
+    place_picture(sheet, picture, (MARGIN, top), SIDE)
     most = float(mosaic.part.max())
-    strength = 0.25 + 0.75 * (mosaic.part / most)[:, :, None]
-    shown = np.rint(paper + strength * (painted - paper)).astype(np.uint8)
-    _frame(sheet, Image.fromarray(shown), MARGIN + SIDE + GAP, top, SIDE)
+    shown = owner_map(mosaic.owner, dict(zip(first, SOURCES, strict=False)), 0.25 + 0.75 * mosaic.part / most)
+    place_picture(sheet, Image.fromarray(shown), (MARGIN + SIDE + GAP, top), SIDE)
     _write(draw, (MARGIN, top + SIDE + 8), look.result.query_ids[look.query], INK, SIDE)
     _write(draw, (MARGIN + SIDE + GAP, top + SIDE + 8), "the image that accounts for", INK, SIDE + GAP)
     _write(
@@ -121,7 +115,7 @@ def mosaic_picture(look: Look) -> Image.Image:
     for number, (index, colour) in enumerate(zip(first, SOURCES, strict=False)):
         y = top + number * (tile + 9)
         draw.rectangle((x, y, x + 9, y + tile - 1), fill=colour)
-        _frame(sheet, look.train.frame(index, tile), x + 16, y, tile)
+        place_picture(sheet, look.train.frame(index, tile), (x + 16, y), tile)
         pixels = f"{percent(float((mosaic.owner == index).mean()))} of the pixels"
         _write(draw, (x + 16 + tile + 10, y - 2), look.hit(index).id, INK, 260)
         draw.text((x + 16 + tile + 10, y + 15), pixels, FAINT, _font(13))
@@ -144,7 +138,7 @@ def proponents(look: Look) -> Image.Image:
         draw.text((x, MARGIN), heading, INK, _font(17))
         for hit in hits:
             index = look.query if hit is None else hit.index
-            _frame(sheet, images.frame(index, small), x, top, small)
+            place_picture(sheet, images.frame(index, small), (x, top), small)
             name = look.result.query_ids[look.query] if hit is None else percent(hit.share)
             _write(draw, (x, top + small + 8), name, INK, small)
             if hit is not None:
@@ -156,8 +150,6 @@ def proponents(look: Look) -> Image.Image:
 
 # --- parts of pictures ---
 
-Box = tuple[int, int, int, int]
-
 
 def _sheet(width: int, height: int, heading: str) -> tuple[Image.Image, ImageDraw.ImageDraw]:
     sheet = Image.new("RGB", (width + 2 * MARGIN, height + 2 * MARGIN), "white")
@@ -166,25 +158,14 @@ def _sheet(width: int, height: int, heading: str) -> tuple[Image.Image, ImageDra
     return sheet, draw
 
 
-def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+def _font(size: int) -> Font:
     return ImageFont.load_default(size)
-
-
-def _frame(sheet: Image.Image, picture: Image.Image, x: int, y: int, side: int) -> Box:
-    """The picture, as large as it can be in a square; returns where it is."""
-    scale = side / max(picture.size)
-    size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
-    left, top = x + (side - size[0]) // 2, y + (side - size[1]) // 2
-    ImageDraw.Draw(sheet).rectangle((x - 1, y - 1, x + side, y + side), fill=PAPER, outline=FRAME)
-    smooth = Image.Resampling.NEAREST if scale >= 2 else Image.Resampling.BICUBIC
-    sheet.paste(picture.convert("RGB").resize(size, smooth), (left, top))
-    return left, top, left + size[0], top + size[1]
 
 
 def _outline(
     draw: ImageDraw.ImageDraw, box: Box, place: tuple[int, int], size: int, colour: str, pixels: tuple[int, int]
-) -> tuple[float, float, float, float]:
-    """A patch, in pixels of what was compared, on a picture that lies in a box; returns where its outline is."""
+) -> None:
+    """Outline a patch, in pixels of what was compared, on a picture that lies in a box."""
     down, across = (box[3] - box[1]) / pixels[0], (box[2] - box[0]) / pixels[1]
     around = (
         box[0] + max(0, place[1]) * across,
@@ -194,7 +175,6 @@ def _outline(
     )
     for grown, ink in ((1, "white"), (0, colour), (-1, colour)):  # white around it, so that it is seen on any picture
         draw.rectangle((around[0] - grown, around[1] - grown, around[2] + grown, around[3] + grown), outline=ink)
-    return around
 
 
 def _in_image(match: Match, explanation: Explanation) -> tuple[int, int]:
@@ -213,7 +193,7 @@ def _apart(matches: Sequence[Match], most: int = 4) -> list[Match]:
         )
         if not near:
             chosen.append(match)
-    return list(itertools.islice(chosen, most))
+    return chosen[:most]
 
 
 def _heat(picture: Image.Image, values: NDArray[np.float64]) -> Image.Image:
@@ -222,14 +202,13 @@ def _heat(picture: Image.Image, values: NDArray[np.float64]) -> Image.Image:
     largest = float(values.max()) or 1.0
     places = values / largest * (len(SCALE) - 1)
     low = np.minimum(places.astype(int), len(SCALE) - 2)
-    table = np.array(SCALE, dtype=np.float64)
-    colours = table[low] + (places - low)[:, :, None] * (table[low + 1] - table[low])
+    colours = SCALE[low] + (places - low)[:, :, None] * (SCALE[low + 1] - SCALE[low])
     over = Image.fromarray(np.rint(colours).astype(np.uint8)).resize(picture.size, Image.Resampling.BILINEAR)
     return Image.blend(picture, over, 0.72)
 
 
 def _legend(draw: ImageDraw.ImageDraw, sheet: Image.Image, x: int, y: int) -> None:
-    bar = Image.fromarray(np.array([SCALE], dtype=np.uint8)).resize((SIDE, 10), Image.Resampling.BILINEAR)
+    bar = Image.fromarray(SCALE[None].astype(np.uint8)).resize((SIDE, 10), Image.Resampling.BILINEAR)
     sheet.paste(bar, (x, y))
     draw.text((x, y + 14), "nothing", FAINT, _font(13))
     draw.text((x + SIDE, y + 14), "most", FAINT, _font(13), anchor="ra")

@@ -7,9 +7,19 @@ import pytest
 from PIL import ImageColor
 
 from patchtrace import NDA, ImageSet, Level, Recipe, Scale, explain
+from patchtrace.drawing.explanation import (
+    GAP,
+    MARGIN,
+    SIDE,
+    Look,
+    _apart,
+    mosaic_picture,
+    overview,
+    pair_picture,
+    proponents,
+)
+from patchtrace.drawing.palette import SOURCES
 from patchtrace.nda.explain import Match
-from patchtrace.pictures import GAP, MARGIN, SIDE, Look, _apart, mosaic_picture, overview, pair_picture, proponents
-from patchtrace.sheet import SOURCES
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,74 @@
+"""The work of the server on one query, with any method."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from patchtrace.compute import Compute
+from patchtrace.errors import PatchtraceError
+from patchtrace.images import Decoding, ImageSet
+from patchtrace.methods import Method
+from patchtrace.progress import Watch
+from patchtrace.server.jobs import Limits
+from patchtrace.server.upload import Upload
+from patchtrace.viewer.data import Answer
+from patchtrace.viewer.query_report import look_closer
+
+#: The part of the progress that is the attribution; the rest is the closer look at the best images.
+ATTRIBUTION = 0.8
+
+
+class QueryWork:
+    """Reads uploads, ranks the collection for each, and collects what the page shows.
+
+    Parameters
+    ----------
+    method : Method
+        Fitted on pictures.
+    compute : Compute, optional
+        Engine, device, threads and memory of the explanation.
+
+    Examples
+    --------
+    >>> from patchtrace.demo import postcards
+    >>> from patchtrace.methods import PixelSimilarity
+    >>> cards = postcards(6, size=16)
+    >>> work = QueryWork(PixelSimilarity().fit(cards))
+    >>> import io
+    >>> stream = io.BytesIO()
+    >>> cards.picture(4).save(stream, "PNG")
+    >>> work(work.read("a card", stream.getvalue(), Limits()), Watch()).view["images"][0]["id"]
+    'card-004'
+    """
+
+    def __init__(self, method: Method, compute: Compute | None = None) -> None:
+        train = method.train_
+        if train is None or train.pixels.dtype != np.uint8 or train.shape[0] not in (1, 3):
+            raise PatchtraceError("the page compares pictures: the collection must be pictures too, not float arrays")
+        self.method, self.compute, self.train = method, compute, train
+        channels, height, width = train.shape
+        self.rules = replace(train.decoding or Decoding(), size=(height, width), grey=channels == 1, crop=None)
+
+    def facts(self) -> list[tuple[str, str]]:
+        """About collection and method, for the header of the page."""
+        _, height, width = self.train.shape
+        unread = f", {len(self.train.skipped)} unreadable" if self.train.skipped else ""
+        how = self.method.describe() or self.method.name
+        return [("Images", f"{len(self.train)}{unread}"), ("Compared at", f"{height} x {width}"), ("Method", how)]
+
+    def read(self, name: str, data: bytes, limits: Limits) -> Upload:
+        """Decode an upload by the rules of the collection; raises ``Unreadable`` with the reason."""
+        return Upload.read(name, data, replace(self.rules, max_pixels=limits.pixels, max_bytes=limits.upload))
+
+    def __call__(self, upload: Upload, watch: Watch) -> Answer:
+        """Rank the collection for an upload. What the watch raises ends the work."""
+        query = ImageSet(upload.pixels[None], (upload.name,), decoding=self.rules)
+        result = self.method.attribute(query, progress=watch.part(0, ATTRIBUTION))
+        watch.remark("looking closer")
+        answer = look_closer(
+            result, query, self.train, compute=self.compute, frame=upload.frame, progress=watch.part(ATTRIBUTION, 1)
+        )
+        watch(1000, 1000)
+        return answer

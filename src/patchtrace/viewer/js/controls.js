@@ -1,0 +1,55 @@
+/* The bar above the query: noise level, scale, what is shown. */
+
+const SCALES = ["all", "full", "pooled"];
+
+class Controls {
+  constructor(model, state, hasMosaic, id, { switchTheme, openHelp }) {
+    this.state = state;
+    const { levels, steps } = model, count = levels.length, patches = steps.length > 0;
+    const button = (title, label, act, more = {}) => {
+      const made = make("button", { type: "button", title, className: "pt-plain", ...more }, label);
+      made.addEventListener("click", act);
+      return made;
+    };
+    this.slider = make("input", { type: "range", min: 0, max: count, step: 1, value: 0, disabled: !count, id });
+    this.slider.addEventListener("input", () => state.choose(Number(this.slider.value), state.scale));
+    this.sliderText = make("output", { className: "pt-output", htmlFor: id });
+    this.select = make("select", { disabled: new Set(steps.map((step) => step.pool === 1)).size < 2 },
+      ...[["all", "all scales"], ["full", "full"], ["pooled", "pooled"]]
+        .map(([value, text]) => make("option", { value }, text)));
+    this.select.addEventListener("change", () => state.choose(state.level, this.select.value));
+    this.heat = toggle("Heat", "H", true, () => state.flip("heat"));
+    this.mosaic = toggle("Mosaic", "M", false, () => state.flip("mosaic"));
+    this.asCompared = toggle("As compared", "P", false, () => state.flip("asCompared"));
+    this.mosaic.disabled = !hasMosaic;
+    const range = make("span", { className: "pt-range" }, this.slider,
+      make("span", { className: "pt-ends", "aria-hidden": "true" }, make("span", {}, "all"),
+        make("span", {}, count > 1 ? "fine detail … composition" : "")));
+    this.element = make("div", { className: "pt-bar", role: "group", "aria-label": "Settings" },
+      patches ? make("div", { className: "pt-level" }, make("label", { htmlFor: id }, "Noise level"), this.sliderText,
+        range) : null,
+      patches ? make("label", { className: "pt-field" }, "Scale", this.select) : null,
+      make("div", { className: "pt-group", role: "group", "aria-label": "Show" },
+        ...(patches ? [this.heat, this.mosaic] : []), this.asCompared),
+      make("span", { className: "pt-push" }, button("Dark or light (D)", "Dark or light", switchTheme),
+        button("Keys (?)", "?", openHelp, { "aria-label": "Keys" })));
+    this.draw();
+  }
+
+  nextScale() {
+    const { level, scale } = this.state;
+    if (!this.select.disabled) this.state.choose(level, SCALES[(SCALES.indexOf(scale) + 1) % SCALES.length]);
+  }
+
+  draw() {
+    const { state } = this;
+    this.slider.value = state.level;
+    this.select.value = state.scale;
+    this.sliderText.textContent = state.levelText();
+    this.slider.setAttribute("aria-valuetext", state.levelText());
+    for (const [button, on] of [[this.heat, state.heat && !state.mosaic], [this.mosaic, state.mosaic],
+      [this.asCompared, state.asCompared]]) {
+      button.setAttribute("aria-pressed", on);
+    }
+  }
+}

@@ -1,0 +1,164 @@
+/* The images, sized by share: tiles that can be pointed at, opened, and walked through by keys. */
+
+class ImageList {
+  /** act: open(image) beside the query, moved() when tiles changed place, say(words) to screen readers. */
+  constructor(model, state, id, act) {
+    Object.assign(this, { model, state, images: state.images, act, order: null });
+    this.heading = make("h2", { id }, "Resembles most");
+    this.subtitle = make("p", { className: "pt-quiet pt-subtitle" });
+    this.clearButton = make("button", { type: "button", className: "pt-small", title: "Clear (Escape)",
+      hidden: true }, "Clear region");
+    this.clearButton.addEventListener("click", () => state.clear());
+    this.list = make("ul", { className: "pt-list" }, ...this.images.map((image) => this.buildTile(image)));
+    this.list.setAttribute("aria-labelledby", id);
+    if (this.images.length) this.images[0].tile.tabIndex = 0;
+    this.element = make("section", { className: "pt-right", "aria-label": "The images it resembles most" },
+      make("div", { className: "pt-heading" }, this.heading, this.clearButton), this.subtitle, this.list);
+  }
+
+  buildTile(image) {
+    const parts = {
+      picture: make("img", { src: image.frame, alt: `Image ${image.id}`, draggable: false, decoding: "async" }),
+      share: make("strong", { className: "pt-num" }), error: make("span", { className: "pt-error pt-num" }),
+      mark: make("span", { className: "pt-mark" }), fill: make("span", { className: "pt-fill" }),
+        whisker: make("span", { className: "pt-whisker" }),
+      rank: make("span", { className: "pt-rank pt-num" }),
+    };
+    image.holder = make("span", { className: "pt-picture" }, parts.picture);
+    image.holder.style.aspectRatio = `${this.model.width} / ${this.model.height}`;
+    image.tile = make("button", { type: "button", className: "pt-tile", tabIndex: -1, title: image.id }, image.holder,
+      make("span", { className: "pt-caption", "aria-hidden": "true" }, parts.rank, parts.share, parts.error,
+        parts.mark),
+      make("span", { className: "pt-measure" }, parts.fill, parts.whisker),
+        make("span", { className: "pt-id", "aria-hidden": "true" }, shortName(image.id)));
+    image.parts = parts;
+    const enter = () => this.state.attend(image), leave = () => this.state.attend(null);
+    image.tile.addEventListener("pointerenter", enter);
+    image.tile.addEventListener("pointerleave", leave);
+    image.tile.addEventListener("focus", () => {
+      this.rove(image);
+      enter();
+    });
+    image.tile.addEventListener("blur", leave);
+    image.tile.addEventListener("click", () => this.act.open(image));
+    parts.picture.addEventListener("load", () => this.act.moved());
+    image.item = make("li", { className: "pt-item" }, image.tile);
+    if (image.copies && image.copies.length) {
+      const rows = make("ul", { className: "pt-copies", hidden: true }, ...image.copies.map((copy) =>
+        make("li", {}, make("span", { title: copy.id }, shortName(copy.id)), " ",
+          make("span", { className: "pt-num" }, percent(copy.share)))));
+      const text = `+${image.copies.length} near-duplicate${image.copies.length > 1 ? "s" : ""}`;
+      const fold = make("button", { type: "button", className: "pt-fold", "aria-expanded": "false" }, text);
+      fold.addEventListener("click", () => {
+        rows.hidden = !rows.hidden;
+        fold.setAttribute("aria-expanded", String(!rows.hidden));
+        this.act.moved();
+      });
+      image.item.append(fold, rows);
+    }
+    return image.item;
+  }
+
+  neighbour(image, by) {
+    const order = this.order;
+    return order[(order.indexOf(image) + by + order.length) % order.length];
+  }
+
+  /** Focus on an image, if the list had the focus. */
+  returnTo(image) {
+    if (this.list.contains(document.activeElement)) image.tile.focus();
+  }
+
+  /** Of the tiles one is in the tab order: the one that had the focus last. */
+  rove(image) {
+    for (const other of this.images) other.tile.tabIndex = other === image ? 0 : -1;
+  }
+
+  key(event) {
+    const image = this.order.find((other) => other.tile === event.target), place = this.order.indexOf(image);
+    if (!image || event.ctrlKey || event.altKey || event.metaKey) return;
+    const last = this.order.length - 1, middle = ({ item }) => item.offsetLeft + item.offsetWidth / 2;
+    const inRow = (step) => {  // the nearest tile of the row above or below
+      const bottoms = this.order.map(({ item }) => item.offsetTop + item.offsetHeight), own = bottoms[place];
+      const beyond = bottoms.filter((bottom) => (bottom - own) * step > 8);
+      const row = step > 0 ? Math.min(...beyond) : Math.max(...beyond);
+      const away = (i) => Math.abs(middle(this.order[i]) - middle(image));
+      const candidates = bottoms.map((_, i) => i).filter((i) => Math.abs(bottoms[i] - row) <= 8);
+      return candidates.length ? candidates.reduce((a, b) => (away(b) < away(a) ? b : a)) : place;
+    };
+    const moves = { ArrowRight: () => Math.min(last, place + 1), ArrowLeft: () => Math.max(0, place - 1),
+      Home: () => 0, End: () => last,
+      ArrowDown: () => inRow(1), ArrowUp: () => inRow(-1) };
+    if (!moves[event.key]) return;
+    event.preventDefault();
+    this.order[moves[event.key]()].tile.focus();
+  }
+
+  /** The colours of the mosaic under the images; null: none. */
+  drawOwners(mosaic) {
+    this.images.forEach(({ tile }, place) => mosaic ? tile.style.setProperty("--pt-owner", mosaic.css(place))
+      : tile.style.removeProperty("--pt-owner"));
+  }
+
+  /** Shares, order and sizes of the images. */
+  draw() {
+    const { state, images } = this, { region } = state, plain = !region && this.model.everything;
+    const known = images.map((image) => state.share(image));
+    const shares = new Map(images.map((image, i) => [image, known[i]]));
+    const by = region ? (a, b) => (shares.get(b) ?? -1) - (shares.get(a) ?? -1) || a.rank - b.rank
+      : (a, b) => a.rank - b.rank;
+    const order = [...images].sort(by), changed = !this.order ||
+      order.some((image, i) => image !== this.order[i]);
+    const most = Math.max(1e-9, ...known.map((share) => share ?? 0)),
+      reach = plain ? Math.max(...images.map((i) => i.share + (i.error || 0)), most) : most;
+    const marked = plain && images.some((image) => image.settled != null);
+    this.clearButton.hidden = !region;
+    this.heading.textContent = region ? "Resembles most, in the region" : "Resembles most";
+    const from = (start, end) => `${start + 1} to ${end + 1}`;
+    const rows = region && `: rows ${from(region.y0, region.y1)}, columns ${from(region.x0, region.x1)}.`;
+    const hint = marked ? ". ✓ settled, ~ not settled." : ". Larger pictures have larger shares.";
+    const rest = rows || (plain ? hint : "; ordered by overall share.");
+    this.subtitle.textContent = `Shares of ${state.selectionName()}${rest}`;
+    order.forEach((image, place) => {
+      const share = shares.get(image), { parts } = image, error = plain && image.error != null ? image.error : null;
+      parts.rank.textContent = region ? place + 1 : image.rank;
+      parts.share.textContent = percent(share);
+      parts.error.textContent = error === null ? "" : `± ${percent(error).slice(0, -2)}`;
+      const settled = plain ? image.settled : null;
+      parts.mark.textContent = settled ? "✓" : settled === false ? "~" : "";
+      parts.mark.title = settled ? "settled" : settled === false
+        ? `not settled${image.chance != null ? `: ${Math.round(image.chance * 100)} % sure to belong here` : ""}`
+        : "";
+      parts.fill.style.width = `${(100 * (share ?? 0)) / reach}%`;
+      parts.whisker.hidden = error === null;
+      if (error !== null) {
+        parts.whisker.style.left = `${(100 * Math.max(0, share - error)) / reach}%`;
+        parts.whisker.style.width = `${(100 * (share - Math.max(0, share - error) + error)) / reach}%`;
+      }
+      image.item.style.setProperty("--pt-size", Math.sqrt(Math.max(0, share ?? 0) / most).toFixed(3));
+      image.tile.setAttribute("aria-label",
+        `${parts.rank.textContent}. ${image.id}, share ${percent(share)}` +
+        `${error === null ? "" : ` plus or minus ${percent(error)}`}` +
+        `${settled ? ", settled" : settled === false ? ", not settled" : ""}. Enter opens it beside the query.`);
+    });
+    if (changed) this.reorder(order);
+    const named = order.slice(0, 3).map((image) => `${shortName(image.id)} ${percent(shares.get(image))}`);
+    if (region) this.act.say(`In the region: ${named.join(", ")}`);
+    this.act.moved();
+  }
+
+  /** New order of the tiles; they glide to their places unless motion is unwelcome. */
+  reorder(order) {
+    const still = !this.order || this.state.brushing || matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const before = still ? [] : order.map((image) => image.item.getBoundingClientRect()),
+      active = document.activeElement;
+    this.order = order;
+    this.list.append(...order.map((image) => image.item));
+    if (active && active !== document.activeElement && this.list.contains(active)) active.focus();
+    before.forEach((old, i) => {
+      const now = order[i].item.getBoundingClientRect(), x = old.left - now.left, y = old.top - now.top;
+      if (x || y) order[i].item.animate([{ transform: `translate(${x}px, ${y}px)` }, { transform: "none" }],
+        { duration: 220, easing: "ease-out" }).finished.then(() => this.act.moved(), () => {});
+    });
+  }
+}
