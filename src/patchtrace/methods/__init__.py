@@ -10,8 +10,7 @@ from patchtrace.images import ImageSet, has_own_size
 from patchtrace.methods.base import Method
 from patchtrace.methods.cascade import Cascade
 from patchtrace.methods.embedding import EmbeddingSimilarity
-from patchtrace.methods.gradient_methods import GAS, GradientSimilarity, TracInCP
-from patchtrace.methods.gradient_trak import DTRAK, TRAK
+from patchtrace.methods.gradients import DTRAK, GAS, TRAK, GradientSimilarity, TracInCP
 from patchtrace.methods.influence import MachineInfluence
 from patchtrace.methods.nda import NDA
 from patchtrace.methods.pixel import PixelSimilarity
