@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from patchtrace.evaluate.contest import CONTESTANTS
+from patchtrace.evaluate.scoring import CONTESTANTS
 
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE.parent.parent / "shared" / "data" / "cifar2.npz"

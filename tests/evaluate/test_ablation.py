@@ -11,16 +11,20 @@ from evaluate.toys import ONE, QUERIES, TRAIN, TWO, counted_calls, truth_of
 from PIL import Image
 
 from patchtrace import NDA, ImageSet, Level, PatchtraceError, Scale
+from patchtrace.compute import Compute
 from patchtrace.evaluate.ablation import Ablation, draw, write_rows
+from patchtrace.evaluate.axes import AXES, Axes, with_gamma
 from patchtrace.evaluate.lds import lds
-from patchtrace.evaluate.settings import AXES, Axes, with_gamma
 
+ONE_THREAD = Compute(threads=1)
 #: Fewer values than by default, so that tests are short.
 VALUES = {"timestep": [100, 300, 700], "patch": [3, 5], "pooled-patch": [4, 6], "k": [1, 7, 30], "draws": [1, 2, 4]}
 
 
 def ablation(truth, train=TRAIN, queries=QUERIES, **options):
-    return Ablation(train, queries, truth, **{"base": TWO, "values": VALUES, "resamples": 20, "threads": 1, **options})
+    return Ablation(
+        train, queries, truth, **{"base": TWO, "values": VALUES, "resamples": 20, "compute": ONE_THREAD, **options}
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -16,6 +17,7 @@ from tqdm import tqdm
 from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet, Skipped
+from patchtrace.progress import Watch
 from patchtrace.recipe import Recipe
 from patchtrace.sheet import contact_sheet, percent
 
@@ -25,7 +27,7 @@ T = TypeVar("T")
 UNREADABLE = 3
 
 
-class Bar:
+class Bar(Watch):
     """What long work calls with (done, total), and, if it has something to say on the way, with a remark."""
 
     KNOWN = "{desc}: {percentage:3.0f}% |{bar}| {elapsed}, {remaining} left{postfix}"
@@ -141,17 +143,6 @@ def list_skipped(skipped: tuple[Skipped, ...], path: Path) -> None:
         writer.writerows((item.of, item.id, item.reason) for item in skipped)
 
 
-def write_pictures(images: ImageSet, directory: Path, name: str) -> None:
-    """Each picture as PNG under its id; those of an older run, called ``name`` and a number, go if there are fewer."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for number, id_ in enumerate(images.ids):
-        with replacing(directory / f"{id_}.png") as temporary:
-            images.picture(number).save(temporary, format="PNG")
-    for older in directory.glob(f"{name}-[0-9]*.png"):
-        if older.stem not in images.ids:
-            older.unlink()
-
-
 def say_skipped(skipped: tuple[Skipped, ...], listed: Path | None) -> None:
     """Tell how many images could not be read, and which: in the file if there is one, else here."""
     where = f"; listed in {listed}" if listed else ":"
@@ -161,3 +152,14 @@ def say_skipped(skipped: tuple[Skipped, ...], listed: Path | None) -> None:
             click.echo(f"  {printable(item.id)}: {printable(item.reason)}", err=True)
         if len(skipped) > 20:
             click.echo(f"  and {len(skipped) - 20} more; -o DIR lists them all", err=True)
+
+
+def ended(written: str | Path | None, train: ImageSet, queries: ImageSet | None = None, *, quiet: bool = False) -> int:
+    """Report where results were written and which images could not be read; returns the exit code."""
+    if written is not None and not quiet:
+        click.echo(f"written to {written}", err=True)
+    skipped = train.skipped + tuple(replace(item, of="queries") for item in (queries.skipped if queries else ()))
+    if skipped:
+        say_skipped(skipped, None)
+        return UNREADABLE
+    return 0

@@ -19,6 +19,8 @@ from patchtrace.images import Decoding, ImageSet, has_own_size
 from patchtrace.images.arrays import LAYOUTS
 from patchtrace.images.decode import MOST_SIDE
 from patchtrace.memory import DEFAULT_MEMORY, parse_memory
+from patchtrace.methods import DEFAULT_SIZE
+from patchtrace.recipe import PRESET_SIZES, Recipe
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -194,6 +196,20 @@ def read_queries(options: dict[str, Any], train: ImageSet, quiet: bool) -> Image
         for remark in queries.remarks:
             click.echo(remark, err=True)
     return queries
+
+
+def recipe_from(options: dict[str, Any]) -> Recipe | None:
+    """The recipe that --preset or --recipe names, if any."""
+    if options["preset"] and options["recipe"]:
+        raise click.UsageError("--preset and --recipe both name a recipe: use one of them")
+    if options["preset"]:
+        return Recipe.preset(options["preset"])
+    return Recipe.load(options["recipe"]) if options["recipe"] else None
+
+
+def default_size(options: dict[str, Any]) -> int:
+    """The size of pictures for which --preset is made, or the usual one."""
+    return PRESET_SIZES[options["preset"]] if options["preset"] else DEFAULT_SIZE
 
 
 def decoding_options(options: dict[str, Any]) -> dict[str, Any]:
