@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from evaluate.toys import truth_that
 
 from patchtrace import PatchtraceError
 from patchtrace.evaluate.lds_report import judge
 from patchtrace.evaluate.scoring import MethodScores, fitted, requires_model, score_queries, usual_recipe
-from patchtrace.evaluate.truth import GroundTruth, make_subsets, split
+from patchtrace.evaluate.truth import split
 from patchtrace.images import ImageSet
 from patchtrace.methods.base import METHODS, Requires, Resources
 
@@ -16,13 +17,6 @@ from patchtrace.methods.base import METHODS, Requires, Resources
 @pytest.fixture
 def pictures() -> ImageSet:
     return ImageSet.open(np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8))
-
-
-def truth_that(scores: np.ndarray) -> GroundTruth:
-    """The truth that these scores predict exactly."""
-    subsets = make_subsets(scores.shape[1], 20)
-    ids = tuple(map(str, range(scores.shape[1])))
-    return GroundTruth(subsets, -(subsets @ scores.T), ids, ids[: len(scores)])
 
 
 def test_scores_are_kept_and_found_again(pictures, tmp_path):
