@@ -137,7 +137,7 @@ def test_images_that_cannot_be_read_are_named_and_change_the_exit_code(remove, c
         (["--method", "dtrak"], 2, "require --lam"),
         (["--method", "pixel", "--lam", 1], 2, "nothing else does"),
         (["--run", "nowhere"], 2, "not a directory"),
-        (["--model", "unheard-of"], 1, "no model is called 'unheard-of'"),
+        (["--model", "unheard-of"], 1, "there is no model 'unheard-of'"),
     ],
 )
 def test_what_cannot_be_is_refused_before_any_training(remove, trained, arguments, code, says):

@@ -64,7 +64,7 @@ def test_errors_say_what_would_be_right(tmp_path):
     with pytest.raises(PatchtraceError, match="class labels"):
         read_configuration(file)
     file.write_text("{")
-    with pytest.raises(PatchtraceError, match="no configuration"):
+    with pytest.raises(PatchtraceError, match="not a configuration"):
         read_configuration(file)
     with pytest.raises(PatchtraceError, match="cannot build"):
         build({"block_out_channels": [8], "down_block_types": ["SideBlock2D"], "up_block_types": ["UpBlock2D"]})

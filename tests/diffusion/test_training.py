@@ -123,6 +123,18 @@ def test_other_images_or_settings_are_not_confused(tmp_path, tiny, pictures):
     assert settings.fingerprint(pictures) == replace(settings).fingerprint(pictures)
 
 
+@pytest.mark.parametrize("file", ["training.json", "state.safetensors"])
+def test_damaged_files_of_a_training_are_reported_and_it_begins_again(tmp_path, tiny, pictures, file):
+    settings = Training(model=tiny, epochs=1, batch=5)
+    whole = train(pictures, tmp_path / "whole", settings)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / file).write_bytes(b"{")
+    with pytest.warns(UserWarning, match=f"{file}' is damaged and computed again") as warned:
+        again = train(pictures, tmp_path / "model", settings)
+    assert len(warned) == 1
+    assert equal(whole, again)
+
+
 def test_the_seed_matters_and_torch_is_left_as_it_was(tmp_path, tiny, pictures):
     torch.manual_seed(5)
     expected = torch.rand(1)

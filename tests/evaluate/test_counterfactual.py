@@ -269,7 +269,7 @@ def test_scores_that_do_not_fit_are_refused(experiment, scores):
         experiment.removals({}, chance=False, other_seed=False)
     with pytest.raises(PatchtraceError, match="shard 4/3"):
         experiment.run(scores, shard=(4, 3))
-    with pytest.raises(PatchtraceError, match="no encoder is called 'lite'"):
+    with pytest.raises(PatchtraceError, match="there is no encoder 'lite'"):
         experiment.run(scores, encoder="lite")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from patchtrace.cli.common import ended, progress_bar
-from patchtrace.cli.options import check_output
+from patchtrace.cli.options import check_output, directory_option
 from patchtrace.cli.recipe_study import check_study, names_of, study_of, study_options
 from patchtrace.evaluate.ablation import TITLES, Ablation, AblationPlan, AblationRow, draw, write_rows
 from patchtrace.evaluate.axes import AXES, as_text
@@ -23,17 +23,10 @@ from patchtrace.evaluate.tables import text_table
     metavar="NAME,NAME,...",
     help=f"Settings to vary: {', '.join(AXES)}.  [default: all that the base recipe has]",
 )
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Directory for table and figures.",
-)
-@click.option(
+@directory_option("-o", "--output", required=True, help="Directory for table and figures.")
+@directory_option(
     "--cache",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Directory that keeps parts of scores, for this run and others.  [default: parts/ in the output directory]",
+    help="Directory that keeps parts of scores.  [default: parts/ in the output]",
 )
 def ablate(**options: Any) -> int:
     """Measure the effect of each setting of a recipe, by the LDS in TRUTH.

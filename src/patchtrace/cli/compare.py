@@ -11,7 +11,14 @@ import click
 from patchtrace.attribution import Attribution
 from patchtrace.cli.common import ended, printable, progress_bar
 from patchtrace.cli.experiments import method_options, places_of, resources_from
-from patchtrace.cli.options import check_output, default_size, read_collection, read_queries, reading_options
+from patchtrace.cli.options import (
+    check_output,
+    default_size,
+    quiet_option,
+    read_collection,
+    read_queries,
+    reading_options,
+)
 from patchtrace.evaluate import GroundTruth, figures, judge
 from patchtrace.evaluate.recipe_study import check_truth
 from patchtrace.evaluate.scoring import MethodScores, requires_model, score_queries
@@ -50,7 +57,7 @@ from patchtrace.images import ImageSet
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the resamples.")
 @click.option("--json", is_flag=True, help="Print JSON instead of a table.")
-@click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
+@quiet_option
 def compare_command(truth: Path, runs: tuple[str, ...], **options: Any) -> int:
     """Judge by TRUTH how well the scores of each RUN predict retraining.
 

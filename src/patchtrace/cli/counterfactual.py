@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -18,7 +17,15 @@ from patchtrace.cli.experiments import (
     training_options,
     units_options,
 )
-from patchtrace.cli.options import check_output, collection_options, default_size, read_collection, recipe_from
+from patchtrace.cli.options import (
+    check_output,
+    collection_options,
+    default_size,
+    directory_option,
+    quiet_option,
+    read_collection,
+    recipe_from,
+)
 from patchtrace.evaluate import Counterfactual, counterfactual_experiment
 from patchtrace.evaluate.counterfactual import CHANCE, OTHER_SEED
 from patchtrace.evaluate.experiment import USUAL_METHODS
@@ -50,14 +57,8 @@ from patchtrace.methods.base import Requires
 )
 @units_options
 @click.option("--originals-only", is_flag=True, help="Stop when the pictures to attribute are there.")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Directory for models, pictures, tables and figures.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
+@directory_option("-o", "--output", required=True, help="Directory for models, pictures, tables and figures.")
+@quiet_option
 def counterfactual(**options: Any) -> int:
     """Remove the images that a picture resembles most, train again, and see what the same noise becomes.
 

@@ -20,7 +20,15 @@ from patchtrace.cli.experiments import (
     training_options,
     units_options,
 )
-from patchtrace.cli.options import check_output, collection_options, default_size, read_collection, read_queries
+from patchtrace.cli.options import (
+    check_output,
+    collection_options,
+    default_size,
+    directory_option,
+    quiet_option,
+    read_collection,
+    read_queries,
+)
 from patchtrace.evaluate import LDSBenchmark, lds_experiment, make_subsets
 from patchtrace.evaluate.experiment import USUAL_METHODS
 from patchtrace.evaluate.figures import require_matplotlib
@@ -62,19 +70,12 @@ from patchtrace.images import ImageSet
     show_default=True,
     help="Part of the queries that lambda of trak and dtrak is chosen on; all methods are reported on the others.",
 )
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Directory for truth, table and figure.",
-)
-@click.option(
+@directory_option("-o", "--output", required=True, help="Directory for truth, table and figure.")
+@directory_option(
     "--cache",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Directory that keeps models, losses and scores, for this run and others.  [default: the output directory]",
+    help="Directory that keeps models, losses and scores.  [default: the output]",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
+@quiet_option
 def lds_command(**options: Any) -> int:
     """Judge attribution by retraining: the linear datamodeling score (LDS).
 

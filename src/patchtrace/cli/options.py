@@ -125,6 +125,14 @@ engine_options = several(
 )
 
 
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
+
+
+def directory_option(*names: str, help: str, required: bool = False) -> Callable[[F], F]:
+    """An option that takes a directory, which need not exist."""
+    return click.option(*names, required=required, type=click.Path(file_okay=False, path_type=Path), help=help)
+
+
 class _Draws(click.ParamType[int | str]):
     name = "N|auto"
 

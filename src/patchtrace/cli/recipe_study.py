@@ -14,6 +14,7 @@ from patchtrace.cli.options import (
     collection_options,
     default_size,
     engine_options,
+    quiet_option,
     read_collection,
     read_queries,
     recipe_from,
@@ -95,7 +96,7 @@ study_options = several(
             help="Subset resamples for the intervals.",
         ),
         engine_options,
-        click.option("-q", "--quiet", is_flag=True, help="Only results and errors."),
+        quiet_option,
     ]
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from patchtrace.cli.common import progress_bar
-from patchtrace.cli.options import check_output
+from patchtrace.cli.options import check_output, directory_option
 from patchtrace.diffusion import Denoiser
 from patchtrace.images import ImageSet
 from patchtrace.images.write import write_pictures
@@ -27,13 +27,7 @@ from patchtrace.images.write import write_pictures
 @click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="Steps from noise to picture.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Noise seed.")
 @click.option("--device", default="cpu", show_default=True, help="PyTorch device, such as cuda:1.")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Directory for the pictures.",
-)
+@directory_option("-o", "--output", required=True, help="Directory for the pictures.")
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
 def sample(model: Path, **options: Any) -> None:
     """Make pictures with the diffusion model in the directory MODEL.

@@ -9,7 +9,7 @@ import click
 
 from patchtrace.cli.common import ended, progress_bar
 from patchtrace.cli.experiments import training_from, training_options
-from patchtrace.cli.options import check_output, collection_options, read_collection
+from patchtrace.cli.options import check_output, collection_options, directory_option, read_collection
 from patchtrace.diffusion import parameters_of, train
 from patchtrace.methods import DEFAULT_SIZE
 
@@ -25,13 +25,7 @@ from patchtrace.methods import DEFAULT_SIZE
     show_default=True,
     help="Models to keep during training, for TracInCP and GAS.",
 )
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Directory for the model.",
-)
+@directory_option("-o", "--output", required=True, help="Directory for the model.")
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
 def train_command(**options: Any) -> int:
     """Train an unconditional diffusion model (DDPM) on a collection.

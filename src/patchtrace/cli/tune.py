@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from patchtrace.cli.common import ended, progress_bar
-from patchtrace.cli.options import check_output
+from patchtrace.cli.options import check_output, directory_option
 from patchtrace.cli.recipe_study import check_study, names_of, study_of, study_options
 from patchtrace.evaluate.tables import text_table
 from patchtrace.evaluate.tuning import ALL_COORDINATES, COORDINATES, Tuned, Tuning
@@ -41,10 +41,9 @@ from patchtrace.evaluate.tuning import ALL_COORDINATES, COORDINATES, Tuned, Tuni
     type=click.Path(dir_okay=False, path_type=Path),
     help="File for the recipe (TOML); tables and a figure go beside it.",
 )
-@click.option(
+@directory_option(
     "--cache",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Directory that keeps parts of scores, as the parts/ of ablate does.  [default: parts/ beside the recipe]",
+    help="Directory that keeps parts of scores.  [default: parts/ beside the recipe]",
 )
 def tune(**options: Any) -> int:
     """Find a recipe with a larger LDS, chosen on some queries of TRUTH and reported on the others.

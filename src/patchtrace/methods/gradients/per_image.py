@@ -103,7 +103,7 @@ class Gradients:
         }
 
     def together(self, memory: int) -> tuple[int, int]:
-        """How many pictures, and how many noised copies of each, fit into so many bytes at once."""
+        """The number of pictures, and of noised copies of each, that fit into the memory (bytes) at once."""
         weights = 4 * self.width
         # the gradient, its sum over copies, and a third while it is brought into one row
         picture, copy = 3 * weights, _PEAK * self._activations()
@@ -195,8 +195,8 @@ def fingerprint(denoiser: Denoiser) -> str:
     import torch
 
     fields = {name: value for name, value in dict(denoiser.model.config).items() if not name.startswith("_")}
-    told = json.dumps([fields, list(denoiser.schedule.alphas_cumprod)], sort_keys=True, default=str)
-    digest = hashlib.sha256(told.encode())
+    text = json.dumps([fields, list(denoiser.schedule.alphas_cumprod)], sort_keys=True, default=str)
+    digest = hashlib.sha256(text.encode())
     for name, value in sorted(denoiser.model.state_dict().items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
