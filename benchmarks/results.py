@@ -1,6 +1,6 @@
 """The evaluation of docs/results.md: real models, every method, ablations and counterfactuals, at a size for two cores.
 
-    make results                                   # everything; hours on two cores, goes on where it was stopped
+    make results                                   # everything; hours on two cores, resumes where it was stopped
     .venv/bin/python benchmarks/results.py lds     # one section
     .venv/bin/python benchmarks/results.py tables  # what is there, as the docs have it
 
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from patchtrace.evaluate.contest import CONTESTANTS
+from patchtrace.methods.base import METHODS
 
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE.parent.parent / "shared" / "data" / "cifar2.npz"
@@ -33,7 +33,8 @@ TRAIN, VALIDATION, GENERATED = 1000, 200, 100
 COLLECTION = ["--train", "data.npz", "--train-key", "train"]
 QUERIES = ["--queries", "data.npz", "--query-key", "val"]
 TRUTH = ["--classes", "train_label", "--loss-timesteps", "20", "--loss-draws", "2", "--cache", "cache", "--jobs", "2"]
-EVERY = [argument for name in CONTESTANTS for argument in ("--method", name)]
+#: Every method but the approximation of NDA for huge collections.
+EVERY = [argument for name in METHODS if name != "nda-shortlist" for argument in ("--method", name)]
 #: Values for the ablation that two cores can do in half an hour.
 VALUES = {
     "timestep": "50,100,200,300,500",
@@ -93,7 +94,7 @@ def main() -> None:
         return
     unknown = set(asked) - set(SECTIONS)
     if unknown:
-        sys.exit(f"no section is called {unknown.pop()!r}: use {', '.join(SECTIONS)} or tables")
+        sys.exit(f"there is no section {unknown.pop()!r}: use {', '.join(SECTIONS)} or tables")
     prepare()
     for section in asked:
         for words in SECTIONS[section]:
@@ -124,12 +125,11 @@ def tables() -> None:
     """The tables of docs/results.md, out of the CSV files that are kept."""
     sets = {name: _rows(KEPT / name / "lds.csv") for name in ("validation", "generated")}
     if all(sets.values()):
-        print("| method | validation | generated | has to see | seconds |\n|---|---|---|---|---|")
-        for name in sorted(CONTESTANTS, key=lambda name: -float(sets["validation"][name]["lds"])):
+        print("| method | validation | generated | requires | seconds |\n|---|---|---|---|---|")
+        for name, row in sorted(sets["validation"].items(), key=lambda item: -float(item[1]["lds"])):
             cells = [_interval(rows[name]) for rows in sets.values()]
-            row = sets["validation"][name]
             seconds = float(row["seconds"])
-            print(f"| {name} | {' | '.join(cells)} | {row['sees']} | {seconds:.{0 if seconds > 1 else 2}f} |")
+            print(f"| {name} | {' | '.join(cells)} | {row['requires']} | {seconds:.{0 if seconds > 1 else 2}f} |")
         print()
     moved = _rows(KEPT / "counterfactual" / "summary.csv", "measure", "method")
     if moved:

@@ -34,6 +34,11 @@ def digest(*facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
+def warn_damaged(what: str, path: Path, reason: object) -> None:
+    """Report a damaged file whose content is computed again."""
+    warnings.warn(f"{what} in {str(path)!r} is damaged and computed again ({reason})", stacklevel=3)
+
+
 class Cache:
     """Arrays by key, one ``.npz`` file each. Nothing is pickled.
 
@@ -85,7 +90,7 @@ class Cache:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-            warnings.warn(f"{self.what} in {str(path)!r} is damaged and computed again ({error})", stacklevel=2)
+            warn_damaged(self.what, path, error)
             path.unlink(missing_ok=True)
             return None
         return found

@@ -41,7 +41,7 @@ def test_ablate_ends_in_tables_and_figures(call, study, tmp_path):
     code, out, err = call("ablate", *study, *few, "-o", tmp_path / "out")
     assert code == 0
     assert "* is the base recipe" in out
-    assert "to be made" in err
+    assert "to be computed" in err
     with (tmp_path / "out" / "ablation.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert {row["axis"] for row in rows} == {"gamma", "flips", "pooled-patch-timestep"}
@@ -56,7 +56,7 @@ def test_ablate_ends_in_tables_and_figures(call, study, tmp_path):
     }
     code, again, err = call("ablate", *study, *few, "-o", tmp_path / "out")
     assert again == out  # the seconds too: they are those of the parts, which are kept
-    assert " 0 to be made" in err
+    assert " 0 to be computed" in err
     assert call("ablate", *study, "--axes", "flips", "-o", tmp_path / "out", "-q")[0] == 0
     assert [path.name for path in (tmp_path / "out").glob("*.png")] == ["flips.png"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from patchtrace import Attribution
+from patchtrace import Attribution, ImageSet, PixelSimilarity
 from patchtrace.evaluate.lds import GroundTruth, lds, make_subsets
 
 TRAIN, QUERIES = tuple(f"train/{i}.png" for i in range(30)), tuple(f"query {i}" for i in range(6))
@@ -150,7 +150,7 @@ def test_names_tell_runs_apart(call, file, runs, tmp_path):
         (["truth.npz"], 2, "RUN"),
         (["truth.npz", "nowhere"], 2, "nowhere is not a directory"),
         (["nothing.npz", "runs/good"], 2, "nothing.npz"),
-        (["truth.npz", "runs/good", "--against", "bad"], 2, "no run is called so, only good"),
+        (["truth.npz", "runs/good", "--against", "bad"], 2, "there is no such run, only good"),
         (["truth.npz", "runs"], 1, "no readable result"),
         (["runs/good/scores.npy", "runs/good"], 1, "single array"),
     ],
@@ -169,3 +169,64 @@ def test_without_matplotlib_there_is_a_table_and_no_figure(call, file, runs, tmp
     code, out, err = call("compare", file, runs / "good", "-o", tmp_path / "out")
     assert (code, out) == (1, "")  # said before the work begins
     assert "pip install" in err
+
+
+# --- methods that are scored now ---
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """Two folders of pictures, and a truth about them that pixels predict to some degree."""
+    rng = np.random.default_rng(0)
+    for folder, count in (("train", 12), ("others", 4)):
+        (tmp_path / folder).mkdir()
+        for number in range(count):
+            pixels = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / folder / f"{number:02d}.png")
+    train = ImageSet.open(tmp_path / "train")
+    queries = train.open_like(tmp_path / "others")
+    result = PixelSimilarity().fit(train).attribute(queries)
+    result.save(tmp_path / "saved")
+    subsets = make_subsets(12, 16)
+    losses = rng.normal(0, 0.1, (16, 4)) - subsets @ result.scores.T
+    facts = {"train": train.fingerprint(), "queries": queries.fingerprint()}
+    GroundTruth(subsets, losses, train.ids, queries.ids, facts).save(tmp_path / "truth.npz")
+    return ["--train", tmp_path / "train", "--queries", tmp_path / "others", "--size", 8]
+
+
+def test_methods_are_scored_next_to_saved_runs(call, pictures, tmp_path):
+    scored = [tmp_path / "truth.npz", tmp_path / "saved", "--method", "pixel", "--method", "random", *pictures]
+    code, out, err = call("compare", *scored, "--json", "-o", tmp_path / "out")
+    assert code == 0, err
+    data = json.loads(out, parse_constant=pytest.fail)
+    rows = {row["method"]: row for row in data["methods"]}
+    assert set(rows) == {"saved", "pixel", "random"}
+    assert rows["pixel"]["lds"] == rows["saved"]["lds"] > rows["random"]["lds"]
+    assert (rows["pixel"]["requires"], rows["saved"]["requires"], rows["saved"]["seconds"]) == ("nothing", "", None)
+    assert data["settings"]["pixel"] == {"metric": "cosine"}
+    code, out, _ = call("compare", tmp_path / "truth.npz", "--method", "pixel", *pictures)  # without any run
+    assert (code, out.splitlines()[1].split()[0]) == (0, "pixel")
+
+
+def test_the_pictures_have_to_be_those_of_the_truth(call, pictures, tmp_path):
+    (tmp_path / "others" / "00.png").rename(tmp_path / "others" / "99.png")
+    code, _, err = call("compare", tmp_path / "truth.npz", "--method", "pixel", *pictures)
+    assert code == 1
+    assert "'00.png' in the truth" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "RUN, or --method NAME"),
+        (["--method", "pixel"], "--train and --method belong together"),
+        (["saved", "--train", "train"], "--train and --method belong together"),
+        (["--method", "trak", "--train", "train", "--queries", "others"], "add --model DIR"),
+        (["pixel=saved", "--method", "pixel"], "that name is taken"),
+    ],
+)
+def test_what_scoring_needs_is_said(call, pictures, tmp_path, monkeypatch, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call("compare", "truth.npz", *arguments)
+    assert (code, out) == (2, "")
+    assert says in err

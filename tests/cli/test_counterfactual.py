@@ -128,16 +128,16 @@ def test_images_that_cannot_be_read_are_named_and_change_the_exit_code(remove, c
     ("arguments", "code", "says"),
     [
         (["--remove", 12], 1, "of 12 images, 1 to 11 can be removed"),
-        (["--shard", "3/2"], 2, "is no part"),
-        (["--shard", "two"], 2, "is no part"),
+        (["--shard", "3/2"], 2, "is not a part"),
+        (["--shard", "two"], 2, "is not a part"),
         (["--chance-models", 3], 2, "at most the number of queries"),
         (["--method", "pixel", "--preset", "quick"], 2, "no meaning without --method nda"),
-        (["--method", "embedding"], 2, "needs an encoder"),
+        (["--method", "embedding"], 2, "requires an encoder"),
         (["--preset", "quick", "--recipe", __file__], 2, "use one of them"),
-        (["--method", "dtrak"], 2, "want a --lam"),
+        (["--method", "dtrak"], 2, "require --lam"),
         (["--method", "pixel", "--lam", 1], 2, "nothing else does"),
         (["--run", "nowhere"], 2, "not a directory"),
-        (["--model", "unheard-of"], 1, "no model is called 'unheard-of'"),
+        (["--model", "unheard-of"], 1, "there is no model 'unheard-of'"),
     ],
 )
 def test_what_cannot_be_is_refused_before_any_training(remove, trained, arguments, code, says):

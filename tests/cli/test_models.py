@@ -10,8 +10,8 @@ import pytest
 from networks import TINY
 from PIL import Image
 
-from patchtrace.evaluate.contest import CONTESTANTS
 from patchtrace.evaluate.truth import GroundTruth
+from patchtrace.methods.base import METHODS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -67,8 +67,10 @@ def test_the_whole_pipeline(call, pictures, tmp_path):
         1,
         "--draws",
         2,
+        "--shortlist",
+        10,
     ]
-    every = [argument for name in CONTESTANTS for argument in ("--method", name)]
+    every = [argument for name in METHODS for argument in ("--method", name)]
     out = tmp_path / "lds"
     code, table, err = call("lds", *pictures, *how, *every, "--queries", tmp_path / "others", "-o", out)
     assert code == 0, err
@@ -76,7 +78,7 @@ def test_the_whole_pipeline(call, pictures, tmp_path):
     assert "chosen on 3 other queries: trak" in table
     with (out / "lds.csv").open() as stream:
         rows = {row["method"]: row for row in csv.DictReader(stream)}
-    assert set(rows) == set(CONTESTANTS)
+    assert set(rows) == set(METHODS)
     assert {row["queries"] for row in rows.values()} == {"3"}
     assert all(float(row["low"]) <= float(row["lds"]) <= float(row["high"]) for row in rows.values())
     assert size_of(out / "lds.png")[0] > 400

@@ -94,11 +94,11 @@ def test_errors_say_what_would_be_right(model, pictures, tmp_path):
         model.loss(pictures, timesteps=[1000])
     with pytest.raises(PatchtraceError, match="1 to 1000"):
         spread(0, 1000)
-    with pytest.raises(PatchtraceError, match="ddim or ddpm"):
+    with pytest.raises(PatchtraceError, match="ddim, ddpm"):
         model.sample(1, sampler="euler")
     with pytest.raises(PatchtraceError, match="1 to 1000"):
         model.sample(1, steps=0)
-    with pytest.raises(PatchtraceError, match="no model is called"):
+    with pytest.raises(PatchtraceError, match="there is no model"):
         Denoiser.load(tmp_path / "nothing")
     scheduler = tmp_path / "model" / "scheduler" / "scheduler_config.json"
     scheduler.write_text(json.dumps({**json.loads(scheduler.read_text()), "prediction_type": "v_prediction"}))

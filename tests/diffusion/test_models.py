@@ -10,7 +10,7 @@ import pytest
 from patchtrace import ImageSet, PatchtraceError
 from patchtrace.diffusion import CONFIGURATIONS, Training, parameters_of
 from patchtrace.diffusion.models import build, configuration, read_configuration
-from patchtrace.diffusion.training import _Run
+from patchtrace.diffusion.training import _TrainingRun
 
 SIZES = {"ddpm-cifar": 32, "ddpm-celeba": 64, "ddpm-small": 16}
 
@@ -28,7 +28,7 @@ def test_the_small_model_is_small():
 def test_one_training_step(name, tmp_path):
     size = SIZES[name]
     pixels = np.random.default_rng(0).integers(0, 256, (2, size, size, 3), dtype=np.uint8)
-    run = _Run(ImageSet.open(pixels), tmp_path, Training.of(name, batch=2), "", "cpu")
+    run = _TrainingRun(ImageSet.open(pixels), tmp_path, Training.of(name, batch=2), "", "cpu")
     before = [parameter.detach().clone() for parameter in run.model.parameters()]
     loss = run.take_step()
     # a fresh network guesses almost no noise, which has a mean square of 1
@@ -64,7 +64,7 @@ def test_errors_say_what_would_be_right(tmp_path):
     with pytest.raises(PatchtraceError, match="class labels"):
         read_configuration(file)
     file.write_text("{")
-    with pytest.raises(PatchtraceError, match="no configuration"):
+    with pytest.raises(PatchtraceError, match="not a configuration"):
         read_configuration(file)
     with pytest.raises(PatchtraceError, match="cannot build"):
         build({"block_out_channels": [8], "down_block_types": ["SideBlock2D"], "up_block_types": ["UpBlock2D"]})

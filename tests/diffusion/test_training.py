@@ -18,7 +18,7 @@ import torch
 from patchtrace import ImageSet, PatchtraceError
 from patchtrace.diffusion import Denoiser, Training, checkpoints_of, train
 from patchtrace.diffusion import training as module
-from patchtrace.diffusion.training import _Run
+from patchtrace.diffusion.training import _TrainingRun
 
 
 def weights(model: Denoiser) -> dict[str, torch.Tensor]:
@@ -88,7 +88,7 @@ def test_training_learns(tmp_path, tiny):
 
 def test_each_epoch_shows_each_picture_once(tmp_path, tiny, pictures):
     marked = ImageSet.open(np.arange(13, dtype=np.uint8)[:, None, None, None] + np.zeros((1, 8, 8, 3), np.uint8))
-    run = _Run(marked, tmp_path, Training(model=tiny, epochs=3, batch=5), "", "cpu")
+    run = _TrainingRun(marked, tmp_path, Training(model=tiny, epochs=3, batch=5), "", "cpu")
     seen = []
     for step in range(run.steps):
         run.step = step
@@ -100,7 +100,7 @@ def test_each_epoch_shows_each_picture_once(tmp_path, tiny, pictures):
 
 
 def test_flips_mirror_about_half_of_the_pictures(tmp_path, tiny, pictures):
-    run = _Run(pictures, tmp_path, Training(model=tiny, epochs=40, batch=13), "", "cpu")
+    run = _TrainingRun(pictures, tmp_path, Training(model=tiny, epochs=40, batch=13), "", "cpu")
     kinds = []
     for step in range(40):
         run.step = step
@@ -109,7 +109,7 @@ def test_flips_mirror_about_half_of_the_pictures(tmp_path, tiny, pictures):
             kinds += ["mirrored"] * bool((pictures.block(0, 13) == picture[..., ::-1]).all(axis=(1, 2, 3)).any())
     assert len(kinds) == 520
     assert 200 < kinds.count("mirrored") < 320
-    still = _Run(pictures, tmp_path, Training(model=tiny, flips=False), "", "cpu")
+    still = _TrainingRun(pictures, tmp_path, Training(model=tiny, flips=False), "", "cpu")
     assert all((pictures.block(0, 13) == picture).all(axis=(1, 2, 3)).any() for picture in still.batch()[0])
 
 
@@ -121,6 +121,18 @@ def test_other_images_or_settings_are_not_confused(tmp_path, tiny, pictures):
     with pytest.raises(PatchtraceError, match="other images or settings"):
         train(pictures, tmp_path / "model", replace(settings, seed=1))
     assert settings.fingerprint(pictures) == replace(settings).fingerprint(pictures)
+
+
+@pytest.mark.parametrize("file", ["training.json", "state.safetensors"])
+def test_damaged_files_of_a_training_are_reported_and_it_begins_again(tmp_path, tiny, pictures, file):
+    settings = Training(model=tiny, epochs=1, batch=5)
+    whole = train(pictures, tmp_path / "whole", settings)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / file).write_bytes(b"{")
+    with pytest.warns(UserWarning, match=f"{file}' is damaged and computed again") as warned:
+        again = train(pictures, tmp_path / "model", settings)
+    assert len(warned) == 1
+    assert equal(whole, again)
 
 
 def test_the_seed_matters_and_torch_is_left_as_it_was(tmp_path, tiny, pictures):

@@ -11,16 +11,20 @@ from evaluate.toys import ONE, QUERIES, TRAIN, TWO, counted_calls, truth_of
 from PIL import Image
 
 from patchtrace import NDA, ImageSet, Level, PatchtraceError, Scale
+from patchtrace.compute import Compute
 from patchtrace.evaluate.ablation import Ablation, draw, write_rows
+from patchtrace.evaluate.axes import AXES, Axes, with_gamma
 from patchtrace.evaluate.lds import lds
-from patchtrace.evaluate.settings import AXES, Axes, with_gamma
 
+ONE_THREAD = Compute(threads=1)
 #: Fewer values than by default, so that tests are short.
 VALUES = {"timestep": [100, 300, 700], "patch": [3, 5], "pooled-patch": [4, 6], "k": [1, 7, 30], "draws": [1, 2, 4]}
 
 
 def ablation(truth, train=TRAIN, queries=QUERIES, **options):
-    return Ablation(train, queries, truth, **{"base": TWO, "values": VALUES, "resamples": 20, "threads": 1, **options})
+    return Ablation(
+        train, queries, truth, **{"base": TWO, "values": VALUES, "resamples": 20, "compute": ONE_THREAD, **options}
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,7 +67,7 @@ def test_rows_are_the_lds_of_nda():
     truth = truth_of(TWO, noise=2.0)
     rows = ablation(truth).run(["k"])
     recipe = replace(TWO, k=30, levels=TWO.levels[1:])
-    scores = NDA(recipe, threads=1).fit(TRAIN).attribute(QUERIES).scores
+    scores = NDA(recipe, compute=Compute(threads=1)).fit(TRAIN).attribute(QUERIES).scores
     expected = lds(scores, truth.subsets, truth.losses, resamples=20)
     (row,) = [row for row in rows if (row.series, row.value) == ("t = 300", 30)]
     assert (row.lds, row.low, row.high) == pytest.approx((expected.mean, *expected.interval))

@@ -57,7 +57,7 @@ def test_the_truth_is_the_mean_over_seeds_of_each_models_loss(benchmark):
     truth = benchmark.truth()
     for subset in range(3):
         each = [
-            Denoiser.load(benchmark._retraining.place(benchmark.subsets[subset], seed)).loss(
+            Denoiser.load(benchmark.retraining.place(benchmark.subsets[subset], seed)).loss(
                 benchmark.queries, timesteps=3, draws=1
             )
             for seed in range(2)
@@ -104,7 +104,19 @@ def test_processes_give_the_same_losses(benchmark, tmp_path):
     elsewhere.run(jobs=2, progress=lambda *state: done.append(state))
     assert done == [(0, 3), (1, 3), (2, 3), (3, 3)]
     for unit in elsewhere.units:
-        assert (np.load(elsewhere._losses_of(unit)) == np.load(benchmark._losses_of(unit))).all()
+        assert (elsewhere.measure(unit) == benchmark.measure(unit)).all()
+
+
+def test_damaged_losses_are_measured_again(benchmark, trainings):
+    benchmark.run()
+    expected, before = benchmark.truth().losses, len(trainings)
+    damaged = benchmark._cache.path(benchmark._key(benchmark.units[1]))
+    damaged.write_bytes(damaged.read_bytes()[:-30])
+    with pytest.warns(UserWarning, match="losses of a model in .* is damaged and computed again") as warned:
+        assert (benchmark.truth().losses == expected).all()
+    assert len(warned) == 1
+    assert len(trainings) == before  # the model is there
+    assert (benchmark.truth().losses == expected).all()
 
 
 def test_a_task_that_fails_ends_the_work(benchmark):
@@ -123,4 +135,4 @@ def test_errors_say_what_would_be_right(benchmark):
     with pytest.raises(PatchtraceError, match="at least 1"):
         replace(benchmark, seeds=0)
     with pytest.raises(PatchtraceError, match="no image"):
-        benchmark._retraining.model(np.zeros(10, dtype=bool))
+        benchmark.retraining.model(np.zeros(10, dtype=bool))

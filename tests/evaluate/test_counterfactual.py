@@ -184,15 +184,15 @@ def test_a_second_run_trains_nothing_and_says_the_same(experiment, scores, resul
 
 
 def test_other_settings_are_never_taken_for_these(experiment, result, tmp_path):
-    before = experiment._place(Removal(()))
+    before = experiment._keys(Removal(()), [0])
     for other in (
         replace(experiment, steps=4),
         replace(experiment, sample_seed=1),
         replace(experiment, training=replace(experiment.training, epochs=3)),
         replace(experiment, train=replace(TRAIN, pixels=TRAIN.pixels[::-1])),
     ):
-        assert other._place(Removal(())) != before
-    assert replace(experiment, remove=5, queries=2)._place(Removal(())) == before
+        assert other._keys(Removal(()), [0]) != before
+    assert replace(experiment, remove=5, queries=2)._keys(Removal(()), [0]) == before
 
 
 def test_more_queries_need_only_what_is_new(experiment, result, trainings):
@@ -222,7 +222,19 @@ def test_methods_that_remove_the_same_share_a_model(experiment, result, training
 
 def test_work_can_be_sent_to_another_process(experiment):
     sent = pickle.loads(pickle.dumps(experiment._work))
-    assert sent.__self__._place(Removal((1,))) == experiment._place(Removal((1,)))
+    assert sent.__self__._keys(Removal((1,)), [0]) == experiment._keys(Removal((1,)), [0])
+
+
+def test_a_damaged_picture_is_sampled_again(experiment, scores, result, trainings):
+    removal = experiment.removals(scores)["pixel"][1]
+    damaged = experiment._cache.path(experiment._keys(removal, [1])[1])
+    damaged.write_bytes(b"no picture")
+    with pytest.warns(UserWarning, match="a picture of a model in .* is damaged and computed again") as warned:
+        again = experiment.run(scores, encoder=as_vectors)
+    assert len(warned) == 1
+    assert trainings == []
+    assert list(again.rows()) == list(result.rows())
+    assert damaged.is_file()
 
 
 # --- what is refused ---
@@ -247,7 +259,7 @@ def test_scores_that_do_not_fit_are_refused(experiment, scores):
     right = scores["pixel"]
     with pytest.raises(PatchtraceError, match=r"nda have shape \(3, 23\): use \(3, 24\)"):
         experiment.removals({"nda": right.scores[:, 1:]})
-    with pytest.raises(PatchtraceError, match="no numbers"):
+    with pytest.raises(PatchtraceError, match="not finite"):
         experiment.removals({"nda": np.full((QUERIES, 24), np.nan)})
     with pytest.raises(PatchtraceError, match="other images"):
         experiment.removals({"nda": replace(right, train_ids=right.train_ids[::-1])})
@@ -257,7 +269,7 @@ def test_scores_that_do_not_fit_are_refused(experiment, scores):
         experiment.removals({}, chance=False, other_seed=False)
     with pytest.raises(PatchtraceError, match="shard 4/3"):
         experiment.run(scores, shard=(4, 3))
-    with pytest.raises(PatchtraceError, match="no encoder is called 'lite'"):
+    with pytest.raises(PatchtraceError, match="there is no encoder 'lite'"):
         experiment.run(scores, encoder="lite")
 
 

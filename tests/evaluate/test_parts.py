@@ -14,8 +14,8 @@ from evaluate.toys import ONE, QUERIES, TRAIN, TWO, counted_calls, pictures
 from patchtrace import NDA, Compute, Level, PatchtraceError, Recipe, Scale
 from patchtrace.engines import get_engine
 from patchtrace.evaluate import parts
+from patchtrace.evaluate.axes import with_gamma
 from patchtrace.evaluate.parts import PartStore, ingredients
-from patchtrace.evaluate.settings import with_gamma
 
 
 @pytest.fixture

@@ -155,7 +155,7 @@ GOOD = {"subsets": np.ones((4, 3), bool), "losses": np.ones((4, 2))}
         (lambda path: path.write_bytes(NPY), "single array"),
         (_npz(subsets=GOOD["subsets"]), "no array 'losses', only subsets"),
         (_npz(losses=GOOD["losses"]), "no array 'subsets'"),
-        (_npz(**{**GOOD, "losses": np.ones((2, 4))}), "turn them over"),
+        (_npz(**{**GOOD, "losses": np.ones((2, 4))}), "transpose them"),
         (_npz(**{**GOOD, "losses": np.ones((5, 2))}), "4 subsets, but losses of 5"),
         (_npz(**{**GOOD, "losses": np.ones(4)}), r"\(subsets, queries\)"),
         (_npz(**{**GOOD, "losses": np.array([["a", "b"]] * 4)}), "numbers"),

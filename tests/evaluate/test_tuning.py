@@ -11,6 +11,7 @@ from evaluate.toys import ONE, QUERIES, TRAIN, TWO, counted_calls, truth_of
 from PIL import Image
 
 from patchtrace import Level, PatchtraceError, Recipe, Scale
+from patchtrace.compute import Compute
 from patchtrace.evaluate.lds import lds
 from patchtrace.evaluate.parts import PartStore
 from patchtrace.evaluate.tuning import Tuning
@@ -19,7 +20,7 @@ VALUES = {"timestep": [20, 100, 300], "patch": [3, 5, 7], "pooled-patch": [4, 6]
 
 
 def tuning(truth, base=TWO, **options):
-    return Tuning(TRAIN, QUERIES, truth, base=base, values=VALUES, resamples=50, threads=1, **options)
+    return Tuning(TRAIN, QUERIES, truth, base=base, values=VALUES, resamples=50, compute=Compute(threads=1), **options)
 
 
 def test_it_finds_the_better_setting_through_noise():
@@ -78,7 +79,7 @@ def test_the_search_costs_the_queries_that_report_nothing(monkeypatch, tmp_path)
 def test_figures_are_those_of_the_queries_they_name():
     truth = truth_of(replace(TWO, flips=True), noise=1.0)
     found = tuning(truth).run(["flips", "gamma"], seed=3)
-    store = PartStore(TRAIN, QUERIES, threads=1)
+    store = PartStore(TRAIN, QUERIES, compute=Compute(threads=1))
     for judged in (found.tuning, found.held_out):
         for recipe, given in ((TWO, judged.base), (found.recipe, judged.chosen)):
             some = truth.select(judged.queries)

@@ -40,6 +40,13 @@ def truth_of(recipe, *, noise=0.0, train=TRAIN, queries=QUERIES):
     return GroundTruth(subsets, losses, train.ids, queries.ids, facts)
 
 
+def truth_that(scores):
+    """The truth that these scores predict exactly."""
+    subsets = make_subsets(scores.shape[1], 20)
+    ids = tuple(map(str, range(scores.shape[1])))
+    return GroundTruth(subsets, -(subsets @ scores.T), ids, ids[: len(scores)])
+
+
 def counted_calls(monkeypatch):
     """How many versions of a query the engine compares from now on, one entry for each call."""
     seen = []

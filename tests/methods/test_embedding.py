@@ -160,7 +160,7 @@ def test_wrong_options_are_refused_before_the_work_begins(options, message):
 
 def test_latents_are_refused_by_networks_but_not_by_functions():
     latents = RNG.normal(0, 3, (4, 4, 8, 8)).astype(np.float32)
-    with pytest.raises(PatchtraceError, match=r"\(4, 8, 8\) are no pictures.*Decode latents"):
+    with pytest.raises(PatchtraceError, match=r"\(4, 8, 8\) are not pictures.*Decode latents"):
         EmbeddingSimilarity().fit(latents)
     result = EmbeddingSimilarity(thumbnails).fit(latents).attribute(latents[2:3])
     assert result.scores.argmax() == 2
@@ -240,7 +240,7 @@ def test_efficientnet_takes_floats_and_grey_pictures_as_their_equals_in_rgb(effi
     vector = efficientnet(grey)
     np.testing.assert_array_equal(vector, efficientnet(grey.repeat(3, axis=3)))
     np.testing.assert_array_equal(vector, efficientnet(ImageSet.open(grey).block(0, 1)))
-    with pytest.raises(PatchtraceError, match="no pictures"):
+    with pytest.raises(PatchtraceError, match="not pictures"):
         efficientnet(np.zeros((1, 4, 8, 8), np.float32))
     with pytest.raises(PatchtraceError, match=r"reach 3.*\[-1, 1\]"):
         efficientnet(np.full((1, 3, 8, 8), 3, np.float32))

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from methods.gradient_toys import MODEL, OTHER, QUERIES, TIMES, TRAIN, plain
 
-from patchtrace import PatchtraceError
-from patchtrace.methods import GradientSimilarity, gradient_features, gradients
-from patchtrace.methods.gradient_features import FeatureFile
-from patchtrace.methods.gradients import Gradients
+from patchtrace.methods import GradientSimilarity
+from patchtrace.methods.gradients import features, per_image
+from patchtrace.methods.gradients.features import FeatureFile
+from patchtrace.methods.gradients.per_image import Gradients
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -35,7 +35,7 @@ def content(directory: Path) -> dict[str, bytes]:
 
 
 def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(gradients, "MOST_TOGETHER", 3)
+    monkeypatch.setattr(per_image, "MOST_TOGETHER", 3)
     whole, stopped = (plain("gradient", dimension=16, cache=tmp_path / name).fit(TRAIN) for name in ("a", "b"))
     expected = whole.attribute(QUERIES)
 
@@ -55,15 +55,15 @@ def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bytes(tmp_path, m
 
 
 def test_at_every_moment_the_files_are_those_of_a_run_that_can_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(gradients, "MOST_TOGETHER", 4)
-    monkeypatch.setattr(gradient_features, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(per_image, "MOST_TOGETHER", 4)
+    monkeypatch.setattr(features, "SAVE_EVERY", 0.0)
     copies = []
 
     def copy(done: int, total: int) -> None:
         copies.append(shutil.copytree(tmp_path / "a", tmp_path / f"copy-{len(copies)}"))
 
     plain("gradient", dimension=16, cache=tmp_path / "a").fit(TRAIN).attribute(QUERIES, progress=copy)
-    monkeypatch.setattr(gradient_features, "SAVE_EVERY", 1000.0)
+    monkeypatch.setattr(features, "SAVE_EVERY", 1000.0)
     assert len(copies) == 6
     for place in copies:
         plain("gradient", dimension=16, cache=place).fit(TRAIN).attribute(QUERIES)
@@ -131,15 +131,28 @@ def tell_other_facts(rows: Path, record: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [damage_a_number, cut, remove, put_another_array, garble, tell_other_facts])
-def test_a_damaged_or_foreign_file_is_noticed(tmp_path, harm):
+def test_a_damaged_or_foreign_file_is_noticed_and_begun_again(tmp_path, harm):
     file = FeatureFile(tmp_path, {"seed": 0}, (10, 16))
     file.open()
     with file.writing() as write:
         write(np.ones((10, 16), np.float32))
     assert FeatureFile(tmp_path, {"seed": 0}, (10, 16)).open() == 10
     harm(file.path, file.record)
-    with pytest.raises(PatchtraceError, match=rf"{file.path.name} is damaged, or not .*: delete it and gradients-"):
-        FeatureFile(tmp_path, {"seed": 0}, (10, 16)).open()
+    with pytest.warns(UserWarning, match=rf"{file.path.name}' is damaged and computed again") as warned:
+        assert FeatureFile(tmp_path, {"seed": 0}, (10, 16)).open() == 0
+    assert len(warned) == 1
+    assert FeatureFile(tmp_path, {"seed": 0}, (10, 16)).open() == 0  # warned once
+
+
+def test_damaged_gradients_are_taken_again(tmp_path):
+    first = plain("gradient", dimension=16, cache=tmp_path).fit(TRAIN).attribute(QUERIES)
+    kept = content(tmp_path)
+    for path in names(tmp_path, ".npy"):
+        damage_a_number(path, path)
+    with pytest.warns(UserWarning, match="damaged and computed again"):
+        again = plain("gradient", dimension=16, cache=tmp_path).fit(TRAIN).attribute(QUERIES)
+    assert (first.scores == again.scores).all()
+    assert content(tmp_path) == kept
 
 
 def test_two_runs_do_not_make_the_same_rows_at_once(tmp_path):

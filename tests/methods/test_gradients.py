@@ -10,14 +10,15 @@ import torch
 from methods.gradient_toys import ENOUGH, MODEL, OTHER, QUERIES, TIMES, TRAIN, network, plain
 
 from patchtrace import Attribution, ImageSet, PatchtraceError, Schedule
+from patchtrace.compute import Compute
 from patchtrace.diffusion import Denoiser
-from patchtrace.methods import gradient_projection, gradients
-from patchtrace.methods.gradient_features import features
-from patchtrace.methods.gradient_kernels import Ridge, cosines, products
-from patchtrace.methods.gradient_methods import GAS, GradientSimilarity, TracInCP
-from patchtrace.methods.gradient_projection import Projection
-from patchtrace.methods.gradient_trak import DTRAK, LAMBDAS, TRAK
-from patchtrace.methods.gradients import Gradients, fingerprint
+from patchtrace.methods.gradients import DTRAK, GAS, TRAK, GradientSimilarity, TracInCP, per_image
+from patchtrace.methods.gradients import projection as projections
+from patchtrace.methods.gradients.features import features
+from patchtrace.methods.gradients.kernels import Ridge, cosines, products
+from patchtrace.methods.gradients.per_image import Gradients, fingerprint
+from patchtrace.methods.gradients.projection import Projection
+from patchtrace.methods.gradients.trak import LAMBDAS
 from patchtrace.progress import Counter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -86,7 +87,7 @@ def test_draws_and_seed_are_those_of_the_noise(tmp_path):
 
 def test_little_memory_changes_nothing_but_the_size_of_the_batches(tmp_path):
     taken = Gradients(MODEL, TIMES, draws=2)
-    assert taken.together(ENOUGH) == (gradients.MOST_TOGETHER, 4)
+    assert taken.together(ENOUGH) == (per_image.MOST_TOGETHER, 4)
     activations = taken._activations()
     little = 16 * taken.width + 2 * 4 * activations
     assert taken.together(little) == (1, 2)
@@ -130,7 +131,7 @@ def dense(projection: Projection) -> np.ndarray:
 
 
 def test_a_projection_is_a_matrix_with_one_sign_in_each_row(monkeypatch):
-    monkeypatch.setattr(gradient_projection, "BLOCK", 16)  # so that weights lie across blocks
+    monkeypatch.setattr(projections, "BLOCK", 16)  # so that weights lie across blocks
     projection = Projection(53, 7, (11, 2**63))
     matrix = dense(projection)
     assert (np.abs(matrix).sum(axis=1) == 1).all()
@@ -169,7 +170,7 @@ def test_projected_inner_products_are_those_of_the_gradients_up_to_the_error_tha
 
 
 def test_features_are_projected_with_the_same_matrix_for_all_batches(tmp_path, exact, monkeypatch):
-    monkeypatch.setattr(gradients, "MOST_TOGETHER", 3)
+    monkeypatch.setattr(per_image, "MOST_TOGETHER", 3)
     named = int(fingerprint(MODEL)[:16], 16)
     matrix = Projection(exact["train"].shape[1], 32, (0, named))
     close(made(tmp_path, 32), matrix.rows([torch.from_numpy(exact["train"])]))
@@ -244,7 +245,7 @@ def test_trak_is_the_inverse_kernel_of_its_gradients(exact, name, suffix):
 @pytest.mark.parametrize("dimension", [4, 10, 25])
 @pytest.mark.parametrize("memory", [ENOUGH, 3000])
 def test_the_smaller_kernel_gives_the_scores_of_the_formula(dimension, memory, monkeypatch):
-    monkeypatch.setattr("patchtrace.methods.gradient_kernels.check_kernel", lambda *shape: None)
+    monkeypatch.setattr("patchtrace.methods.gradients.kernels.check_kernel", lambda *shape: None)
     queries, train = (RNG.standard_normal((count, dimension)).astype(np.float32) for count in (3, 10))
     ridge = Ridge(train, memory)
     assert len(ridge.values) == min(10, dimension)
@@ -289,14 +290,13 @@ def test_many_lambdas_are_each_what_one_would_be(tmp_path, monkeypatch):
         (lambda: GradientSimilarity(MODEL, seed=-1), "seed is -1"),
         (lambda: GradientSimilarity(MODEL, dimension=0), "dimension is 0"),
         (lambda: GradientSimilarity(MODEL, timesteps=[1000]), "each from 0 to 999"),
-        (lambda: GradientSimilarity(MODEL, memory="1"), "at least 10MB"),
         (lambda: GradientSimilarity([MODEL, OTHER]), "use a Denoiser, or the directory"),
         (lambda: GradientSimilarity(network(out_channels=6)), "takes 3 channels and gives 6"),
         (lambda: GradientSimilarity(network(sample_size=16)), "open them with the model's size"),
         (lambda: TracInCP(MODEL), "TracInCP compares several models .* train it with checkpoints=4"),
         (lambda: TracInCP("nowhere"), "there is no directory 'nowhere'"),
         (lambda: GAS([MODEL]), "GAS compares several models"),
-        (lambda: TRAK(MODEL, lam=0), "lam is 0: use a number above 0"),
+        (lambda: TRAK(MODEL, lam=0), "lam is 0: use a number greater than 0"),
         (lambda: DTRAK(MODEL, lam=float("nan")), "lam is nan"),
     ],
 )
@@ -304,6 +304,11 @@ def test_what_cannot_work_is_refused_when_the_training_set_is_taken(make, messag
     method = make()
     with pytest.raises(PatchtraceError, match=message):
         method.fit(TRAIN)
+
+
+def test_memory_that_is_too_small_is_refused():
+    with pytest.raises(PatchtraceError, match="at least 10MB"):
+        GradientSimilarity(MODEL, compute=Compute(memory="1"))
 
 
 def test_a_model_that_is_not_ready_is_refused():
@@ -336,7 +341,7 @@ def test_a_model_whose_weights_are_not_finite_is_noticed():
 def test_a_kernel_that_does_not_fit_is_refused_before_any_gradient(monkeypatch):
     monkeypatch.setattr(Gradients, "of", None)
     many = ImageSet.open(np.zeros((600, 8, 8, 3), np.uint8))
-    method = plain("trak", dimension=600, memory="10MB").fit(many)
+    method = plain("trak", dimension=600, compute=Compute(memory="10MB")).fit(many)
     with pytest.raises(PatchtraceError, match=r"600 images in 600 dimensions takes 12 MB: use memory='0.1GB'"):
         method.attribute(QUERIES)
 

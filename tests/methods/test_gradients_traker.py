@@ -16,9 +16,9 @@ from trak.projectors import AbstractProjector
 
 from patchtrace import ImageSet, Schedule
 from patchtrace.diffusion import Denoiser
-from patchtrace.methods.gradient_projection import Projection
-from patchtrace.methods.gradient_trak import DTRAK, TRAK
-from patchtrace.methods.gradients import Gradients
+from patchtrace.methods.gradients import DTRAK, TRAK
+from patchtrace.methods.gradients.per_image import Gradients
+from patchtrace.methods.gradients.projection import Projection
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

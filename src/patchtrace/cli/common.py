@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -143,17 +144,6 @@ def list_skipped(skipped: tuple[Skipped, ...], path: Path) -> None:
         writer.writerows((item.of, item.id, item.reason) for item in skipped)
 
 
-def write_pictures(images: ImageSet, directory: Path, name: str) -> None:
-    """Each picture as PNG under its id; those of an older run, called ``name`` and a number, go if there are fewer."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for number, id_ in enumerate(images.ids):
-        with replacing(directory / f"{id_}.png") as temporary:
-            images.picture(number).save(temporary, format="PNG")
-    for older in directory.glob(f"{name}-[0-9]*.png"):
-        if older.stem not in images.ids:
-            older.unlink()
-
-
 def report_skipped(skipped: tuple[Skipped, ...], listed: Path | None = None) -> int:
     """Say how many images could not be read, and which: in the file if there is one, else here. The exit code."""
     if not skipped:
@@ -166,3 +156,11 @@ def report_skipped(skipped: tuple[Skipped, ...], listed: Path | None = None) -> 
         if len(skipped) > 20:
             click.echo(f"  and {len(skipped) - 20} more; -o DIR lists them all", err=True)
     return UNREADABLE
+
+
+def ended(written: str | Path | None, train: ImageSet, queries: ImageSet | None = None, *, quiet: bool = False) -> int:
+    """Report where results were written and which images could not be read; returns the exit code."""
+    if written is not None and not quiet:
+        click.echo(f"written to {written}", err=True)
+    skipped = queries.skipped if queries else ()
+    return report_skipped(train.skipped + tuple(replace(item, of="queries") for item in skipped))

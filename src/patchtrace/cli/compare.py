@@ -1,151 +1,143 @@
-"""patchtrace compare: which of several saved runs foretells best what retraining does."""
+"""patchtrace compare: which of several saved runs, or of several methods, predicts retraining best."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from patchtrace.attribution import Attribution
-from patchtrace.cli.common import printable, progress_bar
-from patchtrace.errors import PatchtraceError
-from patchtrace.evaluate import figures
-from patchtrace.evaluate.lds import Comparison, GroundTruth, compare
-from patchtrace.evaluate.tables import text_table, write_csv
-from patchtrace.files import replacing
+from patchtrace.cli.common import ended, printable, progress_bar
+from patchtrace.cli.experiments import method_options, places_of, resources_from
+from patchtrace.cli.options import (
+    check_output,
+    default_size,
+    quiet_option,
+    read_collection,
+    read_queries,
+    reading_options,
+)
+from patchtrace.evaluate import GroundTruth, figures, judge
+from patchtrace.evaluate.recipe_study import check_truth
+from patchtrace.evaluate.scoring import MethodScores, requires_model, score_queries
+from patchtrace.images import ImageSet
 
 
 @click.command("compare")
 @click.argument("truth", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
+@method_options
+@click.option("--train", multiple=True, type=click.Path(exists=True), help="For --method: the collection of the truth.")
 @click.option(
-    "-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="Write CSV, JSON and figure here."
+    "--queries", "query", multiple=True, type=click.Path(exists=True), help="For --method: the queries of the truth."
 )
-@click.option("--against", metavar="NAME", help="The run that the others are compared with.  [default: the best]")
+@click.option("--limit", type=click.IntRange(1), help="Use only the first N images of the collection.")
+@click.option("--train-key", help="Array of a .npz, or column of a table, that holds the collection.")
+@click.option("--query-key", help="Array or column that holds the queries.")
+@reading_options
 @click.option(
-    "--resamples", type=click.IntRange(2), default=2000, show_default=True, help="Of the subsets, for the intervals."
+    "--model",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="For methods on gradients: the model of the collection.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resamples.")
+@click.option("--device", help="For models and encoders: PyTorch device, such as cuda:1.")
+@click.option(
+    "--tuning",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.5,
+    show_default=True,
+    help="For trak and dtrak: part of the queries that lambda is chosen on; all are reported on the others.",
+)
+@click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="Directory for the results.")
+@click.option("--against", metavar="NAME", help="The one that the others are compared with.  [default: the best]")
+@click.option(
+    "--resamples", type=click.IntRange(2), default=2000, show_default=True, help="Subset resamples for the intervals."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the resamples.")
 @click.option("--json", is_flag=True, help="Print JSON instead of a table.")
-@click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
+@quiet_option
 def compare_command(truth: Path, runs: tuple[str, ...], **options: Any) -> int:
-    """Say by TRUTH how well the scores of each RUN foretell what retraining does.
+    """Judge by TRUTH how well the scores of each RUN predict retraining.
 
     TRUTH is an npz with subsets of the collection (subsets x images) and the losses of models that were trained on
     them (subsets x queries), such as `patchtrace lds` writes. RUN is a directory that `patchtrace attribute` wrote, of
-    the same images and queries, or NAME=DIRECTORY to call it something else.
+    the same images and queries, or NAME=DIRECTORY to give it another name. --method scores the queries now.
 
     \b
     Examples:
       patchtrace compare truth.npz runs/nda runs/pixel
       patchtrace compare truth.npz nda=runs/3 pixel=runs/4 --against pixel -o out/
+      patchtrace compare truth.npz runs/nda --method pixel --train photos/ --queries others/ --size 16
 
     LDS is the rank correlation, over the subsets, between losses and minus the sum of scores; the mean over queries, in
     percent. Intervals (95 %) are over other subsets and trainings, and those of differences are paired. p is two-sided.
     The directory then holds compare.csv, compare.json (also with the LDS of each query) and compare.png.
     """
-    output: Path | None = options["output"]
+    output, methods, quiet = options["output"], tuple(dict.fromkeys(options["methods"])), options["quiet"]
+    places = places_of(runs, taken=methods)
+    _check_usage(options, places, methods)
     if output is not None:
         figures.require_matplotlib()
-    places = named(runs)
-    if options["against"] not in (None, *places):
-        raise click.UsageError(f"--against {options['against']}: no run is called so, only {', '.join(places)}")
     results = {name: Attribution.load(place) for name, place in places.items()}
-    known = GroundTruth.load(truth, images=len(next(iter(results.values())).train_ids))
-    for name, result in results.items():
-        try:
-            known.check(result)
-        except PatchtraceError as error:
-            raise PatchtraceError(f"{name} ({places[name]}) does not fit {truth}: {error}") from error
-    with progress_bar("resampling", options["quiet"]) as progress:
-        found = compare(
-            results, known.subsets, known.losses, resamples=options["resamples"], seed=options["seed"],
-            progress=progress,
-        )  # fmt: skip
-    against = options["against"] or found.best
+    train = queries = None
+    if methods:
+        train = read_collection(options, default_size(options), quiet)
+        queries = read_queries(options, train, quiet)
+    images = len(train.ids if train else next(iter(results.values())).train_ids)
+    known = GroundTruth.load(truth, images=images)
+    scores = [MethodScores.saved(name, result, known) for name, result in results.items()]
+    if train and queries:
+        check_truth(known, train, queries)
+        scores += _scored(methods, options, train, queries)
+    with progress_bar("resampling", quiet) as progress:
+        report = judge(
+            scores, known, progress=progress, **{key: options[key] for key in ("tuning", "resamples", "seed")}
+        )
+    against = options["against"] or report.comparison.best
     facts = {
         "truth": str(truth),
         "facts": dict(known.facts),
-        "runs": {name: _facts(places[name], result) for name, result in results.items()},
+        "runs": {
+            name: {"directory": str(places[name]), "method": result.method, "settings": dict(result.settings)}
+            for name, result in results.items()
+        },
         **{name: options[name] for name in ("resamples", "seed")},
     }
-    record = {**facts, "methods": found.rows(against)}
-    click.echo(json.dumps(record, indent=1) if options["json"] else table(found, against))
+    if options["json"]:
+        click.echo(json.dumps({**facts, **report.record(against)}, indent=1))
+    else:
+        click.echo("\n".join(map(printable, report.table(against).splitlines())))
     if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        write(found, against, output, {**record, "queries": known.query_ids, "per_query": per_query(found)})
-        if not options["quiet"]:
+        check_output(output, [*options["train"], *options["query"]])
+        report.write(output, "compare", against, **facts)
+        if not quiet:
             click.echo(f"written to {output}", err=True)
-    return 0
+    return ended(None, train, queries) if train else 0
 
 
-def named(runs: tuple[str, ...]) -> dict[str, Path]:
-    """The directory of each run by its name: the one that was given, or that of the directory."""
-    places: dict[str, Path] = {}
-    for run in runs:
-        name, equals, place = run.partition("=")
-        if not equals or Path(run).is_dir():  # a directory may have an equals sign in its name
-            name, place = Path(run).resolve().name, run
-        if not Path(place).is_dir():
-            raise click.UsageError(
-                f"{printable(place)} is not a directory: use one that `patchtrace attribute -o` wrote"
-            )
-        if not name or name in places:
-            raise click.UsageError(f"two runs are called {printable(name)!r}: call one something else, NAME={place}")
-        places[name] = Path(place)
-    return places
+def _check_usage(options: dict[str, Any], places: dict[str, Path], methods: tuple[str, ...]) -> None:
+    """Nothing to compare, or options without a use."""
+    if not places and not methods:
+        raise click.UsageError("name what to compare: a RUN, or --method NAME with --train and --queries")
+    for name, option in (("train", "train"), ("queries", "query")):
+        if bool(options[option]) != bool(methods):
+            raise click.UsageError(f"--{name} and --method belong together: give both, or none of them")
+    for name in methods:
+        if requires_model(name) and options["model"] is None:
+            raise click.UsageError(f"--method {name} requires a model of the collection: add --model DIR")
+    if options["against"] not in (None, *places, *methods):
+        names = ", ".join([*places, *methods])
+        raise click.UsageError(f"--against {options['against']}: there is no such run, only {names}")
 
 
-def table(found: Comparison, against: str) -> str:
-    """The comparison for a terminal, the best method first."""
-    header = ["method", "LDS %", "95 % interval", "p", f"against {printable(against)}", "95 % interval", "p"]
-    lines = []
-    for row in sorted(found.rows(against), key=lambda row: -row["lds"]):
-        line = [
-            printable(row["method"]),
-            f"{100 * row['lds']:.1f}",
-            _interval(row["low"], row["high"]),
-            _p(row["p_value"]),
-        ]
-        if row["method"] == against:
-            line += ["", "", ""]
-        else:
-            difference = _interval(row["difference_low"], row["difference_high"], "+")
-            line += [f"{100 * row['difference']:+.1f}", difference, _p(row["difference_p_value"])]
-        lines.append(line)
-    return text_table(header, lines)
-
-
-def write(found: Comparison, against: str, output: Path, record: Mapping[str, Any]) -> None:
-    """The comparison as CSV, JSON and figure; numbers are parts of 1, the figure has percent."""
-    rows = sorted(found.rows(against), key=lambda row: -row["lds"])
-    write_csv(output / "compare.csv", list(rows[0]), [list(row.values()) for row in rows])
-    with replacing(output / "compare.json") as temporary:
-        temporary.write_text(json.dumps(record, indent=1), encoding="utf-8")
-    subsets, queries = rows[0]["subsets"], rows[0]["queries"]
-    figures.bars(
-        output / "compare.png",
-        {row["method"]: (100 * row["lds"], 100 * row["low"], 100 * row["high"]) for row in rows},
-        title=f"How well scores foretell retraining ({subsets} subsets, {queries} queries)",
-        label="LDS (%), with 95 % interval over subsets",
-    )
-
-
-def per_query(found: Comparison) -> dict[str, list[float]]:
-    """The LDS of each query, of each method, as plain data."""
-    return {method: result.per_query.tolist() for method, result in found.results.items()}
-
-
-def _facts(place: Path, result: Attribution) -> dict[str, Any]:
-    return {"directory": str(place), "method": result.method, "settings": dict(result.settings)}
-
-
-def _interval(low: float, high: float, sign: str = "-") -> str:
-    return f"{100 * low:{sign}5.1f} to {100 * high:{sign}5.1f}"
-
-
-def _p(value: float) -> str:
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
+def _scored(
+    methods: tuple[str, ...], options: dict[str, Any], train: ImageSet, queries: ImageSet
+) -> list[MethodScores]:
+    """The queries, scored by each method now."""
+    resources, scores = resources_from(options, train, model=options["model"]), []
+    for name in methods:
+        with progress_bar(name, options["quiet"]) as progress:
+            scores.append(score_queries(name, resources, queries, progress=progress))
+    return scores

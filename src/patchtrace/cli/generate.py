@@ -9,10 +9,11 @@ import click
 import numpy as np
 
 from patchtrace.attribution import Attribution, facts_of
-from patchtrace.cli.common import print_table, progress_bar, report_skipped, write_pictures, write_run
+from patchtrace.cli.common import print_table, progress_bar, report_skipped, write_run
 from patchtrace.cli.options import check_output, collection_options, compute_from, compute_options, read_collection
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet
+from patchtrace.images.write import write_pictures
 from patchtrace.recipe import DEFAULT_SIZE
 from patchtrace.score_machine import ScoreMachine
 

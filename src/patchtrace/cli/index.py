@@ -18,7 +18,7 @@ from patchtrace.images.store.items import is_url
 from patchtrace.images.store.manifest import MANIFEST
 from patchtrace.images.store.pool import TIMEOUT
 from patchtrace.images.store.reader import is_store
-from patchtrace.methods import DEFAULT_SIZE
+from patchtrace.recipe import DEFAULT_SIZE
 
 #: Options that say how the paths are read, and so mean nothing without them.
 _OF_PATHS = ("key", "layout", "follow_symlinks", "replace")

@@ -21,7 +21,7 @@ from patchtrace.images import Decoding, ImageSet, has_own_size
 from patchtrace.images.arrays import LAYOUTS
 from patchtrace.images.decode import MOST_SIDE
 from patchtrace.methods import METHODS, Resources
-from patchtrace.recipe import PRESETS, Recipe, Stopping
+from patchtrace.recipe import DEFAULT_SIZE, PRESET_SIZES, PRESETS, Recipe, Stopping
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -171,6 +171,14 @@ recipe_options = several(
 )
 
 
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only results and errors.")
+
+
+def directory_option(*names: str, help: str, required: bool = False) -> Callable[[F], F]:
+    """An option that takes a directory, which need not exist."""
+    return click.option(*names, required=required, type=click.Path(file_okay=False, path_type=Path), help=help)
+
+
 class _Draws(click.ParamType[int | str]):
     name = "N|auto"
 
@@ -223,11 +231,7 @@ def given(context: click.Context, name: str) -> bool:
 
 def chosen_recipe(context: click.Context, options: dict[str, Any]) -> Recipe | None:
     """The recipe that --preset or --recipe names, if any. Stopping rules that would not be used are an error."""
-    if options["preset"] and options["recipe"]:
-        raise click.UsageError("--preset and --recipe both say what to compare: use one of them")
-    recipe = Recipe.load(options["recipe"]) if options["recipe"] else None
-    if options["preset"]:
-        recipe = Recipe.preset(options["preset"])
+    recipe = recipe_from(options)
     check_stopping(context, options["draws"] or (recipe.draws if recipe else "auto"))
     return recipe
 
@@ -312,6 +316,20 @@ def read_queries(options: dict[str, Any], train: ImageSet, quiet: bool) -> Image
         for remark in queries.remarks:
             click.echo(remark, err=True)
     return queries
+
+
+def recipe_from(options: dict[str, Any]) -> Recipe | None:
+    """The recipe that --preset or --recipe names, if any."""
+    if options["preset"] and options["recipe"]:
+        raise click.UsageError("--preset and --recipe both name a recipe: use one of them")
+    if options["preset"]:
+        return Recipe.preset(options["preset"])
+    return Recipe.load(options["recipe"]) if options["recipe"] else None
+
+
+def default_size(options: dict[str, Any]) -> int:
+    """The size of pictures for which --preset is made, or the usual one."""
+    return PRESET_SIZES[options["preset"]] if options["preset"] else DEFAULT_SIZE
 
 
 def decoding_options(options: dict[str, Any]) -> dict[str, Any]:

@@ -7,32 +7,27 @@ from typing import Any
 
 import click
 
-from patchtrace.cli.common import progress_bar, write_pictures
-from patchtrace.cli.options import check_output
+from patchtrace.cli.common import progress_bar
+from patchtrace.cli.options import check_output, directory_option
 from patchtrace.diffusion import Denoiser
 from patchtrace.images import ImageSet
+from patchtrace.images.write import write_pictures
 
 
 @click.command("sample")
 @click.argument("model", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("-n", "--count", type=click.IntRange(1), default=16, show_default=True, help="How many pictures.")
+@click.option("-n", "--count", type=click.IntRange(1), default=16, show_default=True, help="Number of pictures.")
 @click.option(
     "--sampler",
     type=click.Choice(["ddim", "ddpm"]),
     default="ddim",
     show_default=True,
-    help="ddim adds no noise on the way; ddpm does, and wants more steps.",
+    help="ddim adds no noise between steps; ddpm does, and needs more steps.",
 )
-@click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="From noise to picture.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the noise.")
-@click.option("--device", default="cpu", show_default=True, help="Such as cuda:1.")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Pictures go to this directory.",
-)
+@click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="Steps from noise to picture.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Noise seed.")
+@click.option("--device", default="cpu", show_default=True, help="PyTorch device, such as cuda:1.")
+@directory_option("-o", "--output", required=True, help="Directory for the pictures.")
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
 def sample(model: Path, **options: Any) -> None:
     """Make pictures with the diffusion model in the directory MODEL.

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from patchtrace.cli.common import UNREADABLE, progress_bar, say_skipped
-from patchtrace.cli.options import check_output, collection_options, read_collection
-from patchtrace.cli.training import training_from, training_options
+from patchtrace.cli.common import ended, progress_bar
+from patchtrace.cli.experiments import training_from, training_options
+from patchtrace.cli.options import check_output, collection_options, directory_option, read_collection
 from patchtrace.diffusion import parameters_of, train
-from patchtrace.methods import DEFAULT_SIZE
+from patchtrace.recipe import DEFAULT_SIZE
 
 
 @click.command("train")
@@ -23,21 +23,15 @@ from patchtrace.methods import DEFAULT_SIZE
     type=click.IntRange(0),
     default=4,
     show_default=True,
-    help="Models to keep on the way, for TracInCP and GAS.",
+    help="Models to keep during training, for TracInCP and GAS.",
 )
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The model goes to this directory.",
-)
+@directory_option("-o", "--output", required=True, help="Directory for the model.")
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
 def train_command(**options: Any) -> int:
     """Train an unconditional diffusion model (DDPM) on a collection.
 
-    A run that was stopped goes on when the same command is given again, and ends with the same weights; at most the
-    last minute is lost. The directory can be opened by diffusers' DDPMPipeline, and by `patchtrace sample`.
+    The same command resumes a run that was stopped, and ends with the same weights; at most the last minute is lost.
+    The directory can be opened by diffusers' DDPMPipeline, and by `patchtrace sample`.
 
     \b
     Examples:
@@ -51,10 +45,7 @@ def train_command(**options: Any) -> int:
     quiet = options["quiet"]
     images = read_collection(options, DEFAULT_SIZE, quiet)
     with progress_bar("training", quiet) as progress:
-        model = train(images, output, settings, device=options["device"], progress=progress, remark=progress.remark)
+        model = train(images, output, settings, device=options["device"] or "cpu", progress=progress)
     if not quiet:
         click.echo(f"{parameters_of(model.model):,} parameters, written to {output}", err=True)
-    if images.skipped:
-        say_skipped(images.skipped, None)
-        return UNREADABLE
-    return 0
+    return ended(None, images)

@@ -1,4 +1,4 @@
-"""patchtrace tune: a recipe for a collection, by what retraining says."""
+"""patchtrace tune: a recipe for a collection, chosen by retraining."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from patchtrace.cli.ablate import check_study, ended, names_of, study_of, study_options
-from patchtrace.cli.common import progress_bar
-from patchtrace.cli.options import check_output
+from patchtrace.cli.common import ended, progress_bar
+from patchtrace.cli.options import check_output, directory_option
+from patchtrace.cli.recipe_study import check_study, names_of, study_of, study_options
 from patchtrace.evaluate.tables import text_table
 from patchtrace.evaluate.tuning import ALL_COORDINATES, COORDINATES, Tuned, Tuning
 
@@ -30,28 +30,27 @@ from patchtrace.evaluate.tuning import ALL_COORDINATES, COORDINATES, Tuned, Tuni
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.5,
     show_default=True,
-    help="Of the queries that choose; the others report.",
+    help="Fraction of the queries that choose; the others report.",
 )
-@click.option("--split-seed", type=click.IntRange(0), default=0, show_default=True, help="Of which queries choose.")
-@click.option("--rounds", type=click.IntRange(1), default=2, show_default=True, help="Through all coordinates.")
+@click.option("--split-seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of that choice.")
+@click.option("--rounds", type=click.IntRange(1), default=2, show_default=True, help="Limit of search passes.")
 @click.option(
     "-o",
     "--output",
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the recipe here (TOML); tables and a figure go beside it.",
+    help="File for the recipe (TOML); tables and a figure go beside it.",
 )
-@click.option(
+@directory_option(
     "--cache",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Keep parts of scores here, such as the parts/ of patchtrace ablate.  [default: parts/ beside the recipe]",
+    help="Directory that keeps parts of scores.  [default: parts/ beside the recipe]",
 )
 def tune(**options: Any) -> int:
     """Find a recipe with a larger LDS, chosen on some queries of TRUTH and reported on the others.
 
     TRUTH is a file of subsets and losses, as patchtrace lds writes it. The search starts from a base recipe and
-    changes one thing after the other (flips, patch sizes, levels, ...) where that is better for the queries that
-    choose. What it reaches on those flatters it; believe the figure on the others, which stands in the recipe too.
+    changes one setting after the other (flips, patch sizes, levels, ...) where that is better for the queries that
+    choose. The LDS on those flatters the recipe; believe the one on the others, which is written into the recipe too.
 
     With one draw of the noise a search also chooses what suits that very noise: --draws 4 is steadier.
 
@@ -74,11 +73,10 @@ def tune(**options: Any) -> int:
             rounds=options["rounds"],
             seed=options["split_seed"],
             progress=progress,
-            remark=progress.remark,
         )
     found.save(output)
     click.echo(tables(found))
-    return ended(train, queries, str(output), options["quiet"])
+    return ended(output, train, queries, quiet=options["quiet"])
 
 
 def tables(found: Tuned) -> str:

@@ -1,4 +1,4 @@
-"""A trained model: load it, ask for its loss on pictures, let it make new ones."""
+"""A trained model: load and save it, compute its loss on pictures, sample new ones."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from patchtrace.checks import choice
 from patchtrace.diffusion.models import diffusers, read_configuration
 from patchtrace.engines.torch import device_named
 from patchtrace.errors import PatchtraceError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"
-#: Pictures that go through the model at once where nothing else is said.
+#: Default number of pictures that go through the model at once.
 BATCH = 128
 Sampler = Literal["ddim", "ddpm"]
 
@@ -135,16 +136,16 @@ class Denoiser:
         batch: int = BATCH,
         progress: Progress | None = None,
     ) -> NDArray[np.float64]:
-        """How badly the model guesses the noise on each query: the mean squared error, (queries,).
+        """Mean squared error of the predicted noise for each query, (queries,).
 
         Parameters
         ----------
-        timesteps : int or sequence of int
-            At which timesteps, or how many of them, spread evenly over the schedule.
-        draws : int
+        timesteps : int or sequence of int, default 1000
+            Timesteps, or their number, spread evenly over the schedule.
+        draws : int, default 1
             Noises at each timestep.
-        seed : int
-            Of the noise. Query number i gets the same noise from every model, so that models can be compared.
+        seed : int, default 0
+            Noise seed. Query number i gets the same noise from every model, so that models can be compared.
         """
         import torch
 
@@ -191,15 +192,14 @@ class Denoiser:
 
         Parameters
         ----------
-        sampler : {"ddim", "ddpm"}
-            ddim adds no noise on the way, so that a picture depends on its first noise and the model alone.
-        seed, first : int
+        sampler : {"ddim", "ddpm"}, default "ddim"
+            ddim adds no noise between steps, so that a picture depends on its first noise and the model alone.
+        seed, first : int, default 0
             Picture number i (counted from ``first``) starts from the same noise in every call and in every model.
         """
         import torch
 
-        if sampler not in ("ddim", "ddpm"):
-            raise PatchtraceError(f"sampler is {sampler!r}: use ddim or ddpm")
+        choice("sampler", sampler, get_args(Sampler))
         if not 1 <= steps <= len(self.schedule):
             raise PatchtraceError(f"steps is {steps}: use 1 to {len(self.schedule)}")
         counter = Counter(progress, count * steps)
@@ -225,7 +225,7 @@ class Denoiser:
 
 
 def spread(timesteps: int | Sequence[int], steps: int) -> list[int]:
-    """So many timesteps, spread evenly over the schedule, each in the middle of its part; or those that are given.
+    """Timesteps spread evenly over the schedule, each in the middle of its part; or those that are given.
 
     >>> spread(4, 1000)
     [125, 375, 625, 875]

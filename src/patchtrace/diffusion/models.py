@@ -1,4 +1,4 @@
-"""Which networks there are: the paper's two, a small one for processors, or any that diffusers can describe.
+"""Networks: the paper's two, a small one for CPUs, or any that diffusers can describe.
 
 PyTorch and diffusers are an extra and slow to import: they are loaded when a model is built, never with this module.
 """
@@ -91,17 +91,17 @@ def read_configuration(path: Path) -> dict[str, Any]:
             break
     else:
         raise PatchtraceError(
-            f"no model is called {str(path)!r}: use one of {', '.join(CONFIGURATIONS)}, "
+            f"there is no model {str(path)!r}: use one of {', '.join(CONFIGURATIONS)}, "
             "a config.json of diffusers, or the directory of a saved model"
         )
     try:
         fields = json.loads(place.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise PatchtraceError(f"{place} is no configuration: {error}") from error
+        raise PatchtraceError(f"{place} is not a configuration: {error}") from error
     if not isinstance(fields, dict) or fields.get("_class_name", "UNet2DModel") != "UNet2DModel":
         raise PatchtraceError(f"{place} does not describe an unconditional UNet2DModel, the one kind that works here")
     if fields.get("class_embed_type") or fields.get("num_class_embeds"):
-        raise PatchtraceError(f"{place} describes a model that wants class labels: only unconditional ones work here")
+        raise PatchtraceError(f"{place} describes a model with class labels: only unconditional ones work here")
     return {name: value for name, value in fields.items() if not name.startswith("_")}
 
 

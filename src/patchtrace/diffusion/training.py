@@ -1,7 +1,7 @@
-"""Training a model, so that it can be killed at any moment and still ends with the same weights.
+"""Training of a model that can be killed at any moment and still ends with the same weights.
 
-Nothing random is carried from step to step: which pictures, flips, timesteps, noises and dropout a step sees follows
-from the seed and the number of the step. So the state on disk is the weights, the optimiser's moments and that number.
+Nothing random is carried from step to step: the pictures, flips, timesteps, noises and dropout of a step follow from
+the seed and the number of the step. So the state on disk is the weights, the optimiser's moments and that number.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from patchtrace.cache import warn_damaged
+from patchtrace.checks import choice, whole
 from patchtrace.diffusion.denoiser import Denoiser, noised
 from patchtrace.diffusion.models import build, configuration, diffusers
 from patchtrace.engines.torch import device_named
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet
-from patchtrace.progress import Progress
+from patchtrace.progress import Progress, Watch
 from patchtrace.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -43,23 +45,23 @@ class Training:
 
     Parameters
     ----------
-    model : str
+    model : str, default "ddpm-small"
         A name of ``patchtrace.diffusion.CONFIGURATIONS``, a ``config.json`` of diffusers, or the directory of a saved
         model, whose architecture is then used with fresh weights.
-    epochs, batch : int
-        How often each image is seen, and how many at once.
-    rate, weight_decay, warmup : float
-        Of AdamW; the rate grows over the first part ``warmup`` of the steps and then falls as a cosine to 0.
-    flips : bool
+    epochs, batch : int, default 120 and 64
+        Passes over the images, and images in a batch.
+    rate, weight_decay, warmup : float, default 0.002, 1e-6 and 0.1
+        Settings of AdamW; the rate rises over the first part ``warmup`` of the steps and then falls as a cosine to 0.
+    flips : bool, default True
         Whether images are mirrored at random.
-    schedule : str
-        Of the noise.
-    precision : {"fp32", "bf16"}
+    schedule : str, default "ddpm-linear"
+        Noise schedule.
+    precision : {"fp32", "bf16"}, default "fp32"
         bf16: matrix products in bfloat16, weights in float32.
-    checkpoints : int
-        How many models to keep on the way, spread evenly; the last is the finished one.
-    seed : int
-        Of the first weights and all that is random in training.
+    checkpoints : int, default 0
+        Models to keep during training, spread evenly; the last is the finished one.
+    seed : int, default 0
+        Seed of the first weights and of everything random in training.
 
     Examples
     --------
@@ -81,13 +83,10 @@ class Training:
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("batch", 1), ("checkpoints", 0), ("seed", 0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise PatchtraceError(f"{name} is {value!r}: use a whole number of at least {least}")
+            whole(name, getattr(self, name), least)
         if not (self.rate > 0 and self.weight_decay >= 0 and 0 <= self.warmup <= 1):
             raise PatchtraceError("use a rate above 0, a weight_decay of at least 0 and a warmup from 0 to 1")
-        if self.precision not in get_args(Precision):
-            raise PatchtraceError(f"precision is {self.precision!r}: use one of {', '.join(get_args(Precision))}")
+        choice("precision", self.precision, get_args(Precision))
         Schedule.named(self.schedule)
 
     @classmethod
@@ -97,7 +96,7 @@ class Training:
         return cls(**{"model": model, **({} if model == "ddpm-small" else paper), **changes})
 
     def steps(self, images: int) -> int:
-        """How many steps it takes to see so many images as often as asked."""
+        """Number of steps for this many images."""
         return math.ceil(self.epochs * images / self.batch)
 
     def rate_at(self, step: int, steps: int) -> float:
@@ -112,10 +111,10 @@ class Training:
         return self.rate * 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1, steps - rising)))
 
     def fingerprint(self, images: ImageSet) -> str:
-        """A hash of all that decides the weights: settings, architecture, images and their order."""
+        """A hash of everything that decides the weights: settings, architecture, images and their order."""
         described = {**asdict(self), "model": configuration(self.model, images.shape)}
-        told = json.dumps([described, images.fingerprint()], sort_keys=True)
-        return hashlib.sha256(told.encode()).hexdigest()
+        text = json.dumps([described, images.fingerprint()], sort_keys=True)  # models on disk are named after it
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 def train(
@@ -125,9 +124,8 @@ def train(
     *,
     device: str = "cpu",
     progress: Progress | None = None,
-    remark: Callable[[str], None] | None = None,
 ) -> Denoiser:
-    """Train a model and save it, or go on where an earlier call with the same images and settings ended.
+    """Train a model and save it, or resume where an earlier call with the same images and settings ended.
 
     Parameters
     ----------
@@ -136,32 +134,40 @@ def train(
     directory : path
         Where the model goes, as a diffusers pipeline, with ``training.json`` and ``checkpoints/`` beside it.
     training : Training, optional
-        The settings; without them those of ddpm-small.
-    device : str
-        Such as ``"cuda"``.
+        The settings; by default those of ddpm-small.
+    device : str, default "cpu"
+        PyTorch device, such as ``"cuda"``.
     progress : callable, optional
-        Called with (done, total), in steps.
-    remark : callable, optional
-        Called with the loss, in words, now and then.
+        Called with (done, total), in steps; a Watch also gets remarks on the loss.
+
+    Returns
+    -------
+    Denoiser
     """
     diffusers()
     opened, place = ImageSet.open(images), Path(directory)
     settings = training or Training()
-    told = settings.fingerprint(opened)
+    fingerprint = settings.fingerprint(opened)
     place.mkdir(parents=True, exist_ok=True)
-    record = place / RECORD
-    if record.is_file():
-        if json.loads(record.read_text(encoding="utf-8"))["fingerprint"] != told:
-            raise PatchtraceError(f"{str(place)!r} holds a model of other images or settings: choose another directory")
-        return Denoiser.load(place, device)
-    run = _Run(opened, place, settings, told, device)
+    if (place / RECORD).is_file():
+        try:
+            known = json.loads((place / RECORD).read_text(encoding="utf-8"))["fingerprint"]
+        except (ValueError, KeyError, TypeError) as error:
+            warn_damaged("the record of a training", place / RECORD, error)
+        else:
+            if known != fingerprint:
+                raise PatchtraceError(
+                    f"{str(place)!r} holds a model of other images or settings: choose another directory"
+                )
+            return Denoiser.load(place, device)
+    run = _TrainingRun(opened, place, settings, fingerprint, device)
     run.resume()
-    run.go(progress, remark)
+    run.run(Watch.of(progress))
     return run.finish()
 
 
-class _Run:
-    """One training on its way."""
+class _TrainingRun:
+    """One training in progress."""
 
     def __init__(self, images: ImageSet, place: Path, settings: Training, fingerprint: str, device: str) -> None:
         import torch
@@ -184,12 +190,17 @@ class _Run:
     # --- on disk ---
 
     def resume(self) -> None:
-        """Go back to the last state on disk, if there is one."""
-        from safetensors import safe_open
+        """Go back to the last state on disk, if there is one; training begins again where it is damaged."""
+        from safetensors import SafetensorError, safe_open
 
         if not (self.place / STATE).is_file():
             return
-        with safe_open(self.place / STATE, "pt") as state:
+        try:
+            opened = safe_open(self.place / STATE, "pt")
+        except SafetensorError as error:
+            warn_damaged("the state of a training", self.place / STATE, error)
+            return
+        with opened as state:
             facts = json.loads(state.metadata()["facts"])
             if facts["fingerprint"] != self.fingerprint:
                 raise PatchtraceError(
@@ -237,7 +248,7 @@ class _Run:
 
     # --- steps ---
 
-    def go(self, progress: Progress | None, remark: Callable[[str], None] | None) -> None:
+    def run(self, watch: Watch) -> None:
         begin = saved = time.monotonic()
         before = self.seconds
         recent: list[float] = []
@@ -245,16 +256,14 @@ class _Run:
             recent.append(self.take_step())
             self.step += 1
             self.seconds = before + time.monotonic() - begin
-            if progress:
-                progress(self.step, self.steps)
+            watch(self.step, self.steps)
             if self.step in self.keep_at and self.step < self.steps:
                 Denoiser(self.model, self.schedule).save(self.place / "checkpoints" / f"{self.step:08d}")
-            # a hundred means of the loss tell enough of the way
+            # a hundred means of the loss are enough for the record
             if self.step * 100 // self.steps > (self.step - 1) * 100 // self.steps:
                 self.losses.append(round(float(np.mean(recent)), 5))
                 recent.clear()
-                if remark:
-                    remark(f"loss {self.losses[-1]:.4f}")
+                watch.remark(f"loss {self.losses[-1]:.4f}")
                 if time.monotonic() - saved > SAVE_EVERY:
                     self.save()
                     saved = time.monotonic()
@@ -280,7 +289,7 @@ class _Run:
         count, size = len(self.images), self.settings.batch
         first = self.step * size
         last = min(first + size, self.settings.epochs * count)
-        # all epochs, each in its own order, stand in one row, and a step takes the next few of it
+        # all epochs, each in its own order, form one row, and a step takes the next few of it
         orders = [
             np.random.default_rng([self.settings.seed, 0, epoch]).permutation(count)
             for epoch in range(first // count, (last - 1) // count + 1)
@@ -296,7 +305,7 @@ class _Run:
 
     @contextmanager
     def dropout_of_this_step(self) -> Iterator[None]:
-        """Torch's own random numbers, which dropout uses, as they have to be in this step."""
+        """Torch's global random numbers, which dropout uses, in the state of this step."""
         import torch
 
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
@@ -305,7 +314,7 @@ class _Run:
 
 
 def checkpoints_of(directory: str | Path) -> list[Path]:
-    """The models that were kept on the way of a training, the finished one last."""
+    """The models that a training kept, the finished one last."""
     place = Path(directory)
     kept = sorted(path for path in (place / "checkpoints").glob("[0-9]*") if path.is_dir())
     return [*kept, place]

@@ -3,20 +3,26 @@
 from patchtrace.evaluate.ablation import Ablation
 from patchtrace.evaluate.benchmark import LDSBenchmark
 from patchtrace.evaluate.counterfactual import Counterfactual
-from patchtrace.evaluate.lds import LDS, Comparison, Difference, compare, lds
+from patchtrace.evaluate.experiment import counterfactual_experiment, lds_experiment
+from patchtrace.evaluate.lds import LDS, Difference, LDSComparison, compare, lds
+from patchtrace.evaluate.lds_report import LDSReport, judge
 from patchtrace.evaluate.truth import GroundTruth, make_subsets
 from patchtrace.evaluate.tuning import Tuning
 
 __all__ = [
     "LDS",
     "Ablation",
-    "Comparison",
     "Counterfactual",
     "Difference",
     "GroundTruth",
     "LDSBenchmark",
+    "LDSComparison",
+    "LDSReport",
     "Tuning",
     "compare",
+    "counterfactual_experiment",
+    "judge",
     "lds",
+    "lds_experiment",
     "make_subsets",
 ]

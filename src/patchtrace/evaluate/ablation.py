@@ -1,4 +1,4 @@
-"""What each setting of a recipe is worth: one thing at a time is varied around a base recipe, and judged by LDS."""
+"""The effect of each setting of a recipe: one setting at a time is varied around a base recipe, and judged by LDS."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate import figures
+from patchtrace.evaluate.axes import ALL_LEVELS, AXES, Setting, as_text
 from patchtrace.evaluate.lds import compare
 from patchtrace.evaluate.parts import Ingredient, ingredients
-from patchtrace.evaluate.settings import ALL_LEVELS, AXES, Setting, as_text
-from patchtrace.evaluate.study import Study
+from patchtrace.evaluate.recipe_study import RecipeStudy
 from patchtrace.evaluate.tables import write_csv
 from patchtrace.progress import Counter, Progress
 from patchtrace.recipe import Recipe
@@ -25,22 +25,22 @@ AT_ONCE = 8
 
 
 @dataclass(frozen=True)
-class Row:
-    """What came out for one setting.
+class AblationRow:
+    """The result for one setting.
 
     Parameters
     ----------
     axis, series : str
-        What was varied, and at which levels.
+        The setting that was varied, and at which levels.
     value : float or str
-        To what.
+        Its value.
     lds, low, high : float
         Mean over queries, between -1 and 1, and its 95 % interval (bootstrap over subsets).
     gain, gain_low, gain_high : float
-        LDS minus that of the base recipe, and its 95 % interval. It is paired, and much narrower: lucky subsets are
-        lucky for both.
+        LDS minus that of the base recipe, and its 95 % interval. It is paired, and much narrower: luck with the
+        subsets is the same for both.
     seconds : float
-        Engine time of all parts of this setting, whether they were made now or in an earlier run.
+        Engine time of all parts of this setting, whether they were computed now or in an earlier run.
     is_base : bool
         Whether this is the base recipe itself.
     """
@@ -59,11 +59,11 @@ class Row:
 
 
 #: LDS and gain, each with the ends of its interval.
-Judged = tuple[float, float, float, float, float, float]
+LDSAndGain = tuple[float, float, float, float, float, float]
 
 
-class Plan(NamedTuple):
-    """What a run will do: its settings, the parts they are made of, and how many of these there are not yet."""
+class AblationPlan(NamedTuple):
+    """What a run will do: its settings, the parts of their scores, how many of these are missing, and their bytes."""
 
     settings: list[Setting]
     parts: list[Ingredient]
@@ -71,19 +71,19 @@ class Plan(NamedTuple):
     bytes: int
 
 
-class Ablation(Study):
-    """LDS of many recipes, each of which differs from a base recipe in one thing.
+class Ablation(RecipeStudy):
+    """LDS of many recipes, each of which differs from a base recipe in one setting.
 
-    Everything is put together from parts that are computed once (see :class:`patchtrace.evaluate.parts.PartStore`): the
-    weights of the scales, the levels that count, the exponent and fewer draws come for free.
+    Scores are sums of parts that are computed once (see :class:`patchtrace.evaluate.parts.PartStore`): the
+    weights of the scales, the choice of levels, the exponent and fewer draws cost nothing.
 
     Draws are those of :class:`patchtrace.NDA`: a single one is one noise for the whole picture, as in the paper; of
     several each is a patchwork, or, where the picture has many patches, they come in pairs of a noise and its negative.
-    So the axis ``draws`` compares what a user gets who asks for so many.
+    So the axis ``draws`` compares what a user gets for each number of draws.
 
     See Also
     --------
-    patchtrace.evaluate.study.Study : the parameters.
+    patchtrace.evaluate.recipe_study.RecipeStudy : the parameters.
     patchtrace.evaluate.tuning.Tuning : chooses a recipe.
 
     Examples
@@ -100,8 +100,8 @@ class Ablation(Study):
     [(1.0, True, True), (1.5, False, True)]
     """
 
-    def plan(self, axes: Sequence[str] | None = None) -> Plan:
-        """What a run will do. An axis that is asked for and has nothing to vary in the base recipe is an error."""
+    def plan(self, axes: Sequence[str] | None = None) -> AblationPlan:
+        """What a run will do. A named axis that has nothing to vary in the base recipe is an error."""
         settings = []
         for axis in AXES if axes is None else dict.fromkeys(axes):
             found = self.axes.of(axis)
@@ -111,15 +111,15 @@ class Ablation(Study):
                 )
             settings += found
         parts = list(dict.fromkeys(part for item in settings for part, _ in ingredients(item.recipe, self.axes.size)))
-        return Plan(settings, parts, len(self.store.missing(parts)), len(parts) * self.store.bytes_of_a_part)
+        return AblationPlan(settings, parts, len(self.store.missing(parts)), len(parts) * self.store.bytes_of_a_part)
 
-    def run(self, axes: Sequence[str] | None = None, *, progress: Progress | None = None) -> list[Row]:
+    def run(self, axes: Sequence[str] | None = None, *, progress: Progress | None = None) -> list[AblationRow]:
         """Judge all settings of these axes, or of all that the base recipe has.
 
         Parameters
         ----------
         axes : sequence of str, optional
-            Some of ``patchtrace.evaluate.settings.AXES``.
+            Some of ``patchtrace.evaluate.axes.AXES``.
         progress : callable, optional
             Called with (done, total), in pairs of patches or what takes as long.
         """
@@ -131,7 +131,7 @@ class Ablation(Study):
         found = self._judged(recipes, count)
         base = self._made_of(self.axes.base)
         return [
-            Row(
+            AblationRow(
                 *setting[:3],
                 *found[setting.recipe],
                 self.store.seconds(setting.recipe),
@@ -140,9 +140,9 @@ class Ablation(Study):
             for setting in plan.settings
         ]
 
-    def _judged(self, recipes: list[Recipe], count: Counter) -> dict[Recipe, Judged]:
+    def _judged(self, recipes: list[Recipe], count: Counter) -> dict[Recipe, LDSAndGain]:
         """LDS and gain of each recipe with their intervals, a few at a time."""
-        found: dict[Recipe, Judged] = {}
+        found: dict[Recipe, LDSAndGain] = {}
         base = self.store.scores(self.axes.base)
         for start in range(0, len(recipes), AT_ONCE):
             some = recipes[start : start + AT_ONCE]
@@ -156,12 +156,12 @@ class Ablation(Study):
 
     @property
     def _work_of_judging(self) -> int:
-        """Of one recipe: two subsets in a resample take about as long as a pair of patches."""
+        """For one recipe: two subsets in a resample take about as long as a pair of patches."""
         subsets, queries = self.truth.losses.shape
         return int(queries * self.resamples * subsets**2 // 2)
 
     def _made_of(self, recipe: Recipe) -> tuple[float, dict[Ingredient, float]]:
-        """Equal for recipes that are written in different ways and give the same scores."""
+        """Equal for recipes that give the same scores, however they are written."""
         parts = ingredients(recipe, self.axes.size)
         return recipe.exponent, {part: round(weight, 9) for part, weight in parts}
 
@@ -185,13 +185,13 @@ TITLES = {
 }
 
 
-def write_rows(rows: Sequence[Row], path: Path) -> Path:
+def write_rows(rows: Sequence[AblationRow], path: Path) -> Path:
     """All rows as CSV."""
-    write_csv(path, [field.name for field in fields(Row)], [astuple(row) for row in rows])
+    write_csv(path, [field.name for field in fields(AblationRow)], [astuple(row) for row in rows])
     return path
 
 
-def draw(rows: Sequence[Row], directory: Path) -> list[Path]:
+def draw(rows: Sequence[AblationRow], directory: Path) -> list[Path]:
     """One figure for each axis among the rows: a heat map, lines with bands, or bars. LDS in %.
 
     Bands and intervals are those of the difference to the base recipe, and have no width at the base recipe itself.
@@ -204,7 +204,7 @@ def draw(rows: Sequence[Row], directory: Path) -> list[Path]:
     return written
 
 
-def _draw(axis: str, rows: list[Row], path: Path) -> None:
+def _draw(axis: str, rows: list[AblationRow], path: Path) -> None:
     title, label = TITLES[axis], "LDS (%)"
     series = {name: [row for row in rows if row.series == name] for name in dict.fromkeys(row.series for row in rows)}
     if axis.endswith("patch-timestep"):
@@ -220,13 +220,13 @@ def _draw(axis: str, rows: list[Row], path: Path) -> None:
         lines: dict[str, figures.Line] = {}
         for name, points in series.items():
             x, y = (np.array([getattr(row, field) for row in points], dtype=float) for field in ("value", "lds"))
-            # a band for each level too would be a heap of them
+            # bands for each level too would cover each other
             low, high = _band(points) if name == ALL_LEVELS else (None, None)
             lines[name] = x, 100 * y, low, high
         figures.lines(path, lines, title=title, xlabel=f"{axis.replace('-', ' ')}; band: {OF_WHAT}", ylabel=label)
 
 
-def _band(rows: list[Row]) -> NDArray[np.float64]:
+def _band(rows: list[AblationRow]) -> NDArray[np.float64]:
     """Around each LDS in % the interval of its difference to the base recipe: (2, rows)."""
     ends = [(row.gain_low - row.gain, row.gain_high - row.gain) for row in rows]
     return np.asarray(100 * (np.array([row.lds for row in rows]) + np.array(ends).T))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,12 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from patchtrace.attribution import Attribution
+from patchtrace.cache import Cache, digest
+from patchtrace.checks import whole
+from patchtrace.compute import Compute
 from patchtrace.diffusion import Training
 from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate.counterfactual_result import CHANCE, OTHER_SEED, CounterfactualResult, measured
 from patchtrace.evaluate.retraining import Retraining, do_missing, part_of
-from patchtrace.files import replacing
 from patchtrace.images import ImageSet
+from patchtrace.images.write import write_pictures
 from patchtrace.methods.encoders import Encoder, VectorFunction, check_encoder, load_encoder
 from patchtrace.progress import Progress
 
@@ -26,7 +27,7 @@ Scores = Mapping[str, Attribution | ArrayLike]
 
 
 class Removal(NamedTuple):
-    """One model: which images it is trained without, in their order, and which seed it is trained with."""
+    """One model: the images it is trained without, in their order, and the seed it is trained with."""
 
     images: tuple[int, ...]
     seed: int = 0
@@ -34,11 +35,11 @@ class Removal(NamedTuple):
 
 @dataclass(frozen=True)
 class Counterfactual:
-    """Removes the images that a method puts first, trains again, and looks how far the same picture then goes.
+    """Removes the images that a method ranks first, trains again, and measures how much the same picture changes.
 
     The originals are pictures 0, 1, 2, ... of a model of the whole collection. For each of them, and each method, a
     model is trained without the ``remove`` images of the highest scores, with the same seed, and makes the picture
-    again from the same noise. Two yardsticks stand beside the methods: ``chance``, the floor, removes as many images at
+    again from the same noise. Two baselines stand beside the methods: ``chance``, the floor, removes as many images at
     random, and ``other seed`` removes none, but trains one model with another seed, for all queries.
 
     Each model is a unit of work that is done once, resumes after a kill and is found again by a fingerprint of all that
@@ -53,18 +54,18 @@ class Counterfactual:
     training : Training
         How models are trained.
     remove : int
-        How many images are removed for a picture.
-    queries : int
-        How many pictures.
-    sample_seed, steps : int
-        The noise that pictures start from, and the steps of DDIM from there.
+        Number of images that are removed for a picture.
+    queries : int, default 60
+        Number of pictures.
+    sample_seed, steps : int, default 0 and 50
+        Seed of the noise that pictures start from, and the steps of DDIM from there.
     chance_models : int, optional
-        Random removals; with fewer than queries, several queries share one, which saves models. Without it, each query
+        Random removals; with fewer than queries, several queries share one, which saves models. By default each query
         has its own.
-    chance_seed : int
-        Of the random removals.
-    device : str
-        Such as ``"cuda:1"``.
+    chance_seed : int, default 0
+        Seed of the random removals.
+    compute : Compute, default Compute()
+        Its device trains models, by default the CPU.
 
     Examples
     --------
@@ -87,7 +88,7 @@ class Counterfactual:
     steps: int = 50
     chance_models: int | None = None
     chance_seed: int = 0
-    device: str = "cpu"
+    compute: Compute = field(default_factory=Compute)
 
     def __post_init__(self) -> None:
         if not 1 <= self.remove < len(self.train):
@@ -95,23 +96,28 @@ class Counterfactual:
                 f"remove is {self.remove}: of {len(self.train)} images, 1 to {len(self.train) - 1} can be removed"
             )
         for name, least in (("queries", 1), ("sample_seed", 0), ("steps", 1), ("chance_seed", 0)):
-            if getattr(self, name) < least:
-                raise PatchtraceError(f"{name} is {getattr(self, name)}: use at least {least}")
+            whole(name, getattr(self, name), least)
         if self.chance_models is not None and not 1 <= self.chance_models <= self.queries:
             raise PatchtraceError(f"chance_models is {self.chance_models}: use 1 to {self.queries}, one for each query")
 
     @property
     def model(self) -> Path:
-        """Where the model of all images is, for methods that look into it, once there are originals."""
-        return self._retraining.place(self._kept(Removal(())))
+        """The directory of the model of all images, once there are originals."""
+        return self.retraining.place(self._kept(Removal(())))
 
     def originals(self, progress: Progress | None = None) -> ImageSet:
         """The pictures to be attributed, of the model of all images, which is trained if it is not there yet."""
-        everything, queries = Removal(()), range(self.queries)
-        place = self._place(everything)
-        if _missing(place, queries):
-            self._make(everything, queries, progress)
-        return _pictures([place] * self.queries)
+        everything = Removal(())
+        self._make(everything, range(self.queries), progress)
+        return self._pictures([everything] * self.queries)
+
+    def write_originals(self, progress: Progress | None = None) -> ImageSet:
+        """Write the originals as PNG to ``originals/``, for any other method to attribute, and return them."""
+        found = self.originals(progress)
+        # ids are names of files here, so that a saved run about the files is about the originals
+        named = replace(found, ids=tuple(Path(name).stem for name in found.ids))
+        write_pictures(named, Path(self.directory) / "originals", "query")
+        return found
 
     def run(
         self,
@@ -129,12 +135,12 @@ class Counterfactual:
         Parameters
         ----------
         scores : mapping of str to Attribution or (queries, train)
-            By the name of the method, what it says about the originals.
+            By the name of the method, its scores of the originals.
         chance, other_seed : bool
-            Whether to measure the two yardsticks.
+            Whether to measure the two baselines.
         encoder : str, callable or None
-            What the cosine is measured with: all that :func:`patchtrace.methods.encoders.load_encoder` takes. With
-            None, or without the packages that it needs, there is no cosine.
+            Encoder of the cosine: anything that :func:`patchtrace.methods.encoders.load_encoder` takes. With None, or
+            without the packages that it needs, there is no cosine.
         shard : (int, int)
             Do part ``i`` of ``n`` only, counted from 1. Other machines may do the others, into the same directory.
         jobs : int
@@ -142,31 +148,30 @@ class Counterfactual:
         progress : callable, optional
             Called with (done, total), in models of this shard.
         """
-        part_of((), shard)  # what is wrong with it is said before hours of work
+        part_of((), shard)  # an error is raised before hours of work
         removals = self.removals(scores, chance=chance, other_seed=other_seed)
-        encode, remarks = self._encoder(encoder)  # what cannot be had is said before hours of work
+        encode, remarks = self._encoder(encoder)
         originals = self.originals()
         for name, given in scores.items():
             _check_queries(name, given, originals)
-        wanted: dict[Removal, list[int]] = {}  # query after query, so that a run that is cut short has whole queries
+        wanted: dict[Removal, list[int]] = {}  # query after query, so that an interrupted run has whole queries
         for query in range(self.queries):
             for of_method in removals.values():
                 wanted.setdefault(of_method[query], []).append(query)
-        places = {removal: self._place(removal) for removal in wanted}
+        keys = {removal: self._keys(removal, queries) for removal, queries in wanted.items()}
         tasks = list(wanted.items())
 
         def is_missing(task: tuple[Removal, list[int]]) -> bool:
-            removal, queries = task
-            return bool(_missing(places[removal], queries))
+            return any(key not in self._cache for key in keys[task[0]].values())
 
         do_missing(self._work, part_of(tasks, shard), is_missing, jobs=jobs, progress=progress)
         if any(map(is_missing, tasks)):
             return None
-        pictures = {name: _pictures([places[one] for one in of_method]) for name, of_method in removals.items()}
+        pictures = {name: self._pictures(of_method) for name, of_method in removals.items()}
         shared = self.chance_models or self.queries
         if chance and shared < self.queries:
             remarks += (f"chance has {shared} random removals, which {self.queries} queries share",)
-        facts = {**self._facts(encode), "chance_models": shared, "methods": _told(scores)}
+        facts = {**self._facts(encode), "chance_models": shared, "methods": _described(scores)}
         return measured(originals, pictures, encode, facts=facts, remarks=remarks)
 
     def removals(self, scores: Scores, *, chance: bool = True, other_seed: bool = True) -> dict[str, list[Removal]]:
@@ -174,7 +179,7 @@ class Counterfactual:
         found = {name: [_without(row) for row in self._first(name, given)] for name, given in scores.items()}
         for name in (CHANCE, OTHER_SEED):
             if name in found:
-                raise PatchtraceError(f"{name!r} is what a yardstick is called: give the method another name")
+                raise PatchtraceError(f"{name!r} is the name of a baseline: give the method another name")
         if chance:
             count = self.chance_models or self.queries
             drawn = [
@@ -189,7 +194,7 @@ class Counterfactual:
         return found
 
     def _first(self, name: str, given: Attribution | ArrayLike) -> NDArray[np.intp]:
-        """The images that a method puts first: (queries, remove)."""
+        """The images that a method ranks first: (queries, remove)."""
         scores = given.scores if isinstance(given, Attribution) else np.asarray(given)
         shape = self.queries, len(self.train)
         if scores.shape != shape:
@@ -198,7 +203,7 @@ class Counterfactual:
                 "for each image of the collection"
             )
         if not np.isfinite(scores).all():
-            raise PatchtraceError(f"some scores of {name} are no numbers: images cannot be put in order by them")
+            raise PatchtraceError(f"some scores of {name} are not finite: images cannot be ranked by them")
         if isinstance(given, Attribution):
             if given.train_ids != self.train.ids:
                 raise PatchtraceError(f"{name} was computed on other images than this collection, or in another order")
@@ -208,14 +213,18 @@ class Counterfactual:
     # --- models and their pictures ---
 
     @property
-    def _retraining(self) -> Retraining:
-        return Retraining(self.train, Path(self.directory), self.training, self.device)
+    def retraining(self) -> Retraining:
+        """The models of this collection."""
+        return Retraining(self.train, Path(self.directory), self.training, self.compute)
 
-    def _place(self, removal: Removal) -> Path:
-        """The directory of a model's pictures."""
-        asked = json.dumps(["ddim", self.steps, self.sample_seed])
-        name = self._retraining.place(self._kept(removal), removal.seed).name
-        return Path(self.directory) / "pictures" / f"{name}-{hashlib.sha256(asked.encode()).hexdigest()[:16]}"
+    @property
+    def _cache(self) -> Cache:
+        return Cache(Path(self.directory) / "pictures", "a picture of a model")
+
+    def _keys(self, removal: Removal, queries: Sequence[int]) -> dict[int, str]:
+        """Names of a model's pictures in the cache."""
+        model = self.retraining.place(self._kept(removal), removal.seed).name
+        return {query: digest(model, "ddim", self.steps, self.sample_seed, query) for query in queries}
 
     def _kept(self, removal: Removal) -> NDArray[np.bool_]:
         kept = np.ones(len(self.train), np.bool_)
@@ -225,24 +234,36 @@ class Counterfactual:
     def _work(self, task: tuple[Removal, list[int]]) -> None:
         self._make(*task)
 
-    def _make(self, removal: Removal, queries: range | list[int], progress: Progress | None = None) -> None:
-        """Train one model, and let it make these pictures."""
-        model = self._retraining.model(self._kept(removal), removal.seed, progress)
-        place = self._place(removal)
-        place.mkdir(parents=True, exist_ok=True)
-        for query in _missing(place, queries):
-            # each alone: in batches of another size the last bits of a picture can be others
-            picture = model.sample(1, sampler="ddim", steps=self.steps, seed=self.sample_seed, first=query)[0]
-            with replacing(_file(place, query)) as temporary, temporary.open("wb") as stream:
-                np.save(stream, picture, allow_pickle=False)
+    def _make(
+        self, removal: Removal, queries: Sequence[int], progress: Progress | None = None
+    ) -> list[NDArray[np.uint8]]:
+        """Train one model, and sample and return those of its pictures that are missing."""
+        missing = {query: key for query, key in self._keys(removal, queries).items() if key not in self._cache}
+        if not missing:
+            return []
+        model, made = self.retraining.model(self._kept(removal), removal.seed, progress), []
+        for query, key in missing.items():
+            # one at a time: batches of another size can change the last bits of a picture
+            made.append(model.sample(1, sampler="ddim", steps=self.steps, seed=self.sample_seed, first=query)[0])
+            self._cache.save(key, picture=made[-1])
+        return made
+
+    def _pictures(self, removals: Sequence[Removal]) -> ImageSet:
+        """Picture number i of the i-th model; a damaged one is sampled again."""
+        keys = {one: self._keys(one, range(len(removals))) for one in dict.fromkeys(removals)}
+        pixels = []
+        for query, removal in enumerate(removals):
+            found = self._cache.load(keys[removal][query], like={"picture": self.train.shape})
+            pixels.append(self._make(removal, [query])[0] if found is None else found["picture"])
+        return ImageSet(np.stack(pixels), tuple(f"query-{query:03d}.png" for query in range(len(removals))))
 
     def _encoder(self, encoder: str | VectorFunction | Encoder | None) -> tuple[Encoder | None, tuple[str, ...]]:
-        """The encoder, or why there is none."""
+        """The encoder, or a remark why there is none."""
         if encoder is None:
             return None, ()
         check_encoder(encoder, self.train.shape)
         try:
-            return load_encoder(encoder, self.device if isinstance(encoder, str) else None), ()
+            return load_encoder(encoder, self.compute.device if isinstance(encoder, str) else None), ()
         except PatchtraceError as error:
             if not isinstance(error.__cause__, ImportError):
                 raise
@@ -263,32 +284,18 @@ def _without(images: Iterable[int]) -> Removal:
     return Removal(tuple(sorted(map(int, images))))
 
 
-def _file(place: Path, query: int) -> Path:
-    return place / f"{query:05d}.npy"
-
-
-def _missing(place: Path, queries: Sequence[int]) -> list[int]:
-    return [query for query in queries if not _file(place, query).is_file()]
-
-
-def _pictures(places: Sequence[Path]) -> ImageSet:
-    """Picture number i out of the i-th place."""
-    pixels = [np.load(_file(place, query), allow_pickle=False) for query, place in enumerate(places)]
-    return ImageSet(np.stack(pixels), tuple(f"query-{query:03d}.png" for query in range(len(places))))
-
-
-def _told(scores: Scores) -> dict[str, Any]:
-    """What each method is, where its scores say so."""
+def _described(scores: Scores) -> dict[str, Any]:
+    """Method and settings of each result, where they are known."""
     results = {name: given for name, given in scores.items() if isinstance(given, Attribution)}
     return {name: {"method": one.method, "settings": one.settings} for name, one in results.items()}
 
 
 def _check_queries(name: str, given: Attribution | ArrayLike, originals: ImageSet) -> None:
-    """Refuse what was computed on other pictures, as far as it says what it was computed on."""
+    """Refuse a result that was computed on other pictures, as far as it names them."""
     if not isinstance(given, Attribution):
         return
-    told = given.facts.get("queries", {}).get("fingerprint")
-    if told is not None and told != replace(originals, ids=given.query_ids).fingerprint():
+    known = given.facts.get("queries", {}).get("fingerprint")
+    if known is not None and known != replace(originals, ids=given.query_ids).fingerprint():
         raise PatchtraceError(f"{name} was computed on other pictures than the originals: attribute those")
 
 

@@ -1,4 +1,4 @@
-"""How far pictures went from the originals when images were removed: numbers, tables, figures, a sheet."""
+"""How much pictures change when images are removed: numbers, tables, figures, a sheet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from patchtrace.files import replacing
 from patchtrace.images import ImageSet
 from patchtrace.methods.encoders import Encoder
 
-#: Names of the two yardsticks: images removed by chance, and nothing removed but another seed.
+#: Names of the two baselines: images removed at random, and nothing removed but another seed.
 CHANCE, OTHER_SEED = "chance", "other seed"
 LABELS = {"l2": "L2 to the original", "cosine": "cosine with the original"}
 #: Which values mean that the removed images mattered, and what values there can be.
@@ -72,21 +72,21 @@ class Summary(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CounterfactualResult:
-    """How far pictures went from the originals.
+    """How much pictures changed.
 
     Parameters
     ----------
     originals : ImageSet
     pictures : mapping of str to ImageSet
-        By method, the originals made again without the images that it put first.
+        By method, the originals made again without the images that it ranked first.
     l2 : mapping of str to float64 (queries,)
         Euclidean distance to the original, pixels in [-1, 1]: large where the removed images mattered.
     cosine : mapping of str to float64 (queries,), optional
-        Of the embeddings of picture and original: small where the removed images mattered.
+        Cosine of the embeddings of picture and original: small where the removed images mattered.
     facts : mapping
         How it was made, plain data.
     remarks : tuple of str
-        What a reader should be told.
+        Remarks for the reader.
 
     Examples
     --------
@@ -164,8 +164,8 @@ class CounterfactualResult:
         with replacing(place / "sheet.png") as temporary:
             self.sheet().save(temporary, format="PNG")
         with replacing(place / "counterfactual.json") as temporary:
-            told = {"facts": self.facts, "remarks": self.remarks}
-            temporary.write_text(json.dumps(told, indent=1), encoding="utf-8")
+            record = {"facts": self.facts, "remarks": self.remarks}
+            temporary.write_text(json.dumps(record, indent=1), encoding="utf-8")
         if self.cosine is None:
             (place / "cosine.png").unlink(missing_ok=True)  # of an older run
         return place
@@ -173,21 +173,21 @@ class CounterfactualResult:
     def sheet(self) -> Image.Image:
         """Each original, and beside it what it became by each method. At most 24 queries are shown."""
         shown = min(len(self.originals), MOST_QUERIES)
-        told = [f"trained without {self.facts['remove']} of {self.facts['images']} images"] if self.facts else []
+        remarks = [f"trained without {self.facts['remove']} of {self.facts['images']} images"] if self.facts else []
         if OTHER_SEED in self.pictures:
-            told.append(f"{OTHER_SEED}: with all")
+            remarks.append(f"{OTHER_SEED}: with all")
         if shown < len(self.originals):
-            told.append(f"{shown} of {len(self.originals)} queries")
+            remarks.append(f"{shown} of {len(self.originals)} queries")
         bold, small, slight = (ImageFont.load_default(size) for size in (17, 13, 12))
         left = MARGIN + TILE + 3 * GAP
         beside = left + round(bold.getlength("after")) + 14
-        width = max(beside + round(small.getlength("; ".join(told))), left + len(self.pictures) * (TILE + GAP) - GAP)
+        width = max(beside + round(small.getlength("; ".join(remarks))), left + len(self.pictures) * (TILE + GAP) - GAP)
         height = MARGIN + HEADER + shown * (TILE + CAPTION + GAP) - GAP
         sheet = Image.new("RGB", (width + MARGIN, height + MARGIN), "white")
         draw = ImageDraw.Draw(sheet)
         draw.text((MARGIN, MARGIN - 6), "before", INK, bold)
         draw.text((left, MARGIN - 6), "after", INK, bold)
-        draw.text((beside, MARGIN - 2), "; ".join(told), FAINT, small)
+        draw.text((beside, MARGIN - 2), "; ".join(remarks), FAINT, small)
         for place, method in enumerate(self.pictures):
             fitting_text(draw, (left + place * (TILE + GAP), MARGIN + HEADER - 22), method, INK, slight, TILE + GAP - 4)
         for query in range(shown):

@@ -62,11 +62,11 @@ def bars(path: str | Path, values: Mapping[str, Bar | Mapping[str, Bar]], *, tit
     Parameters
     ----------
     path : path
-        Of the PNG.
+        The PNG file.
     values : mapping
-        Of each name (value, low, high), or of each name and each group of it: ``{name: {group: (value, low, high)}}``.
+        (value, low, high) by name, or by name and group: ``{name: {group: (value, low, high)}}``.
     title, label : str
-        Above the figure, and of the axis of values.
+        Title, and label of the axis of values.
     """
     if not values:
         raise PatchtraceError("there is nothing to draw: give at least one value")
@@ -114,11 +114,11 @@ def lines(path: str | Path, series: Mapping[str, Line], *, title: str, xlabel: s
     Parameters
     ----------
     path : path
-        Of the PNG.
+        The PNG file.
     series : mapping
-        Of each name (x, y, low, high); low and high are the ends of the band, or None.
+        (x, y, low, high) by name; low and high are the ends of the band, or None.
     title, xlabel, ylabel : str
-        Above the figure, and of the axes.
+        Title, and labels of the axes.
     """
     if not series:
         raise PatchtraceError("there is nothing to draw: give at least one line")
@@ -161,12 +161,12 @@ def heatmap(
     Parameters
     ----------
     path : path
-        Of the PNG.
+        The PNG file.
     values : array (rows, columns)
     rows, columns : sequence
         Their names, from the top and from the left.
     title, xlabel, ylabel, label : str
-        Above the figure, of the axes, and of the colours.
+        Title, and labels of the axes and the colours.
     """
     table = np.asarray(values, dtype=float)
     if table.shape != (len(rows), len(columns)) or table.size == 0:
@@ -204,11 +204,11 @@ def boxes(path: str | Path, values: Mapping[str, ArrayLike], *, title: str, ylab
     Parameters
     ----------
     path : path
-        Of the PNG.
+        The PNG file.
     values : mapping of str to array
-        Of each name, in any number.
+        Any number of values by name.
     title, ylabel : str
-        Above the figure, and of the axis of values.
+        Title, and label of the axis of values.
     """
     found: dict[str, NDArray[np.float64]] = {name: np.ravel(np.asarray(v, dtype=float)) for name, v in values.items()}
     if not found or any(len(each) == 0 for each in found.values()):
@@ -244,7 +244,7 @@ SLANT: dict[str, Any] = {"rotation": 35, "ha": "right", "rotation_mode": "anchor
 
 
 def require_matplotlib() -> None:
-    """Say what is missing before the work begins, not after it."""
+    """Report that it is missing before the work begins, not after it."""
     try:
         import matplotlib.figure
         import matplotlib.style  # noqa: F401

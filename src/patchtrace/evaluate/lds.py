@@ -1,8 +1,8 @@
-"""The linear datamodelling score (LDS): how well scores foretell what retraining on a part of the images does.
+"""The linear datamodeling score (LDS): how well scores predict the losses of models trained on parts of the images.
 
-Models are trained on random parts of the collection, and each has a loss on each query. Scores foretell that loss by
-minus their sum over the part: a model that saw more of what the query resembles should lose less on it. The LDS of a
-query is the rank correlation (Spearman) between the two over the subsets; the LDS of a method is the mean over queries.
+Models are trained on random parts of the collection, and each has a loss on each query. Scores predict that loss by
+minus their sum over the part: a model that saw more of what the query resembles should have a smaller loss. The LDS of
+a query is the rank correlation (Spearman) between the two over the subsets; that of a method is the mean over queries.
 """
 
 from __future__ import annotations
@@ -16,27 +16,28 @@ import scipy  # its parts are loaded where they are used: at once they would tak
 from numpy.typing import ArrayLike, NDArray
 
 from patchtrace.attribution import Attribution
+from patchtrace.checks import whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate.truth import GroundTruth, as_losses, as_subsets, make_subsets
 from patchtrace.progress import Counter, Progress
 
-__all__ = ["LDS", "Comparison", "Difference", "GroundTruth", "compare", "lds", "make_subsets"]
+__all__ = ["LDS", "Difference", "GroundTruth", "LDSComparison", "compare", "lds", "make_subsets"]
 
 Values = NDArray[np.float64]
 #: What is judged: (queries, images), or a result that holds such scores.
 Scores = Attribution | ArrayLike
 
-#: Two of them leave no freedom for an error.
+#: Two leave no degree of freedom for an error.
 LEAST_SUBSETS = 3
-#: Of the subsets' losses, for the p-value of a mean.
+#: Permutations of the losses over subsets, for the p-value of a mean.
 PERMUTATIONS = 9999
-#: Numbers in a piece of work: what fits into a cache.
+#: Numbers in a piece of work: as many as fit into a processor's cache.
 PIECE = 2**15
 
 
 @dataclass(frozen=True, eq=False)
 class LDS:
-    """How well scores foretell the losses of retrained models.
+    """How well scores predict the losses of retrained models.
 
     Parameters
     ----------
@@ -45,21 +46,21 @@ class LDS:
         so for every rank correlation.
     per_query : float64 (queries,)
         Rank correlation of each query. It is 0 where scores or losses are the same for all subsets: what does not vary
-        foretells nothing.
+        predicts nothing.
     interval : (float, float)
-        95 % interval of the mean over **other subsets and trainings**, for these queries. It says nothing of other
+        95 % interval of the mean over **other subsets and trainings**, for these queries. It does not cover other
         queries: see ``query_error``.
     p_value : float
-        Two-sided, of the mean: how often losses that are dealt to the subsets at random (whole rows, so that queries
+        Two-sided, of the mean: how often losses that are assigned to the subsets at random (whole rows, so that queries
         stay together) have a mean at least as far from 0.
     p_values : float64 (queries,)
         Two-sided, of each query by itself, by Student's t. Among many queries some are small by chance.
     query_error : float
         Standard error of the mean over other queries, for these subsets; NaN for a single query.
     error : float
-        Standard error that the interval is made of.
+        Standard error behind the interval.
     subsets : int
-        How many subsets there were.
+        Number of subsets.
     """
 
     mean: float
@@ -78,7 +79,7 @@ class LDS:
 class Difference(NamedTuple):
     """By how much the LDS of one method is larger than that of another, on the same subsets and queries.
 
-    ``interval`` (95 %) and ``p_value`` (two-sided) are paired: what lucky subsets give to both is not counted.
+    ``interval`` (95 %) and ``p_value`` (two-sided) are paired: luck with the subsets that both share does not count.
     """
 
     mean: float
@@ -87,7 +88,7 @@ class Difference(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class LDSComparison:
     """Several methods, judged on the same subsets and queries.
 
     Parameters
@@ -110,19 +111,19 @@ class Comparison:
         """The LDS of one method minus that of another."""
         for asked in (name, other):
             if asked not in self.results:
-                raise PatchtraceError(f"no method is called {asked!r}: use one of {', '.join(self.results)}")
+                raise PatchtraceError(f"there is no method {asked!r}: use one of {', '.join(self.results)}")
         first, second = self.results[name], self.results[other]
         mean, freedom = first.mean - second.mean, first.subsets - 1
         error = _error(self.resampled[name] - self.resampled[other], first.subsets)
-        sure = 0.0 if mean else 1.0  # of two that do not vary at all
+        sure = 0.0 if mean else 1.0  # where neither varies at all
         p_value = float(2 * scipy.stats.t.sf(abs(mean) / error, freedom)) if error > 0 else sure
         return Difference(mean, _interval(mean, error, freedom, 2.0), p_value)
 
     def rows(self, against: str | None = None) -> list[dict[str, Any]]:
         """The comparison as plain data, a row for each method, with its difference to one of them.
 
-        Without ``against`` that is the best one. As it was chosen for being the best here, differences to it flatter it
-        a little.
+        By default that is the best one. As it was chosen for being the best here, differences to it flatter it a
+        little.
         """
         other = self.best if against is None else against
         rows = []
@@ -154,15 +155,15 @@ def lds(scores: Scores, subsets: ArrayLike, losses: ArrayLike, *, resamples: int
     Parameters
     ----------
     scores : array (queries, images) or Attribution
-        A larger score says that the image helps more with the query.
+        A larger score means that the image helps more with the query.
     subsets : bool (subsets, images)
         Which images each model was trained on.
     losses : array (subsets, queries)
-        What each model loses on each query.
-    resamples : int
-        Of the subsets, with replacement, for the interval.
-    seed : int
-        Of resamples and permutations.
+        Loss of each model on each query.
+    resamples : int, default 2000
+        Resamples of the subsets, with replacement, for the interval.
+    seed : int, default 0
+        Seed of resamples and permutations.
 
     Examples
     --------
@@ -186,7 +187,7 @@ def compare(
     resamples: int = 2000,
     seed: int = 0,
     progress: Progress | None = None,
-) -> Comparison:
+) -> LDSComparison:
     """Judge several methods by the same retrained models.
 
     The interval is made of the standard error over resamples of the subsets, in which all ranks are taken anew, and
@@ -197,7 +198,7 @@ def compare(
     Parameters
     ----------
     results : mapping of str to scores
-        Of each method: array (queries, images) or Attribution.
+        By method: array (queries, images) or Attribution.
     subsets, losses, resamples, seed
         As for :func:`lds`.
     progress : callable, optional
@@ -213,27 +214,25 @@ def compare(
     """
     if not results:
         raise PatchtraceError("there is nothing to compare: give at least one method")
-    for name, value, least in (("resamples", resamples, 2), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-            raise PatchtraceError(f"{name} is {value!r}: use a whole number of at least {least}")
+    resamples, seed = whole("resamples", resamples, 2), whole("seed", seed, 0)
     masks, measured = as_subsets(subsets), as_losses(losses)
     if len(masks) != len(measured) or len(masks) < LEAST_SUBSETS:
         raise PatchtraceError(
-            f"{len(masks)} subsets and losses of {len(measured)} do not go: give one row of losses for each subset, "
+            f"{len(masks)} subsets and losses of {len(measured)} do not match: give one row of losses for each subset, "
             f"and at least {LEAST_SUBSETS}"
         )
-    foretold = [_foretold(scores, masks, measured.shape[1], name) for name, scores in results.items()]
+    predicted = [_predicted(scores, masks, measured.shape[1], name) for name, scores in results.items()]
     count = len(masks)
     counts = np.random.default_rng([seed, 0]).multinomial(count, np.full(count, 1 / count), size=resamples)
-    resampled = _resampled(foretold, measured, counts, progress)
-    judged = (_judged(*both, measured, seed) for both in zip(foretold, resampled, strict=True))
-    return Comparison(
+    resampled = _resampled(predicted, measured, counts, progress)
+    judged = (_judged(*both, measured, seed) for both in zip(predicted, resampled, strict=True))
+    return LDSComparison(
         dict(zip(results, judged, strict=True)),
         dict(zip(results, resampled, strict=True)),
     )
 
 
-def _foretold(scores: Scores, subsets: NDArray[np.bool_], queries: int, name: str) -> Values:
+def _predicted(scores: Scores, subsets: NDArray[np.bool_], queries: int, name: str) -> Values:
     """Minus the sum of scores over each subset: (subsets, queries)."""
     found = np.asarray(scores.scores if isinstance(scores, Attribution) else scores)
     which = f"scores of {name}" if name else "scores"
@@ -244,16 +243,16 @@ def _foretold(scores: Scores, subsets: NDArray[np.bool_], queries: int, name: st
             "column for each image that subsets are made of"
         )
     if found.dtype.kind not in "fiub" or not np.isfinite(found).all():
-        raise PatchtraceError(f"{which} hold what is not a finite number: leave such queries out")
+        raise PatchtraceError(f"{which} hold numbers that are not finite: leave such queries out")
     sums = subsets.astype(np.float64) @ found.astype(np.float64).T
     # sums that only differ by the order in which they were added up are equal, and must have equal ranks
     mantissa, exponent = np.frexp(sums)
     return -np.ldexp(np.round(mantissa, 12), exponent)
 
 
-def _judged(foretold: Values, resampled: Values, losses: Values, seed: int) -> LDS:
+def _judged(predicted: Values, resampled: Values, losses: Values, seed: int) -> LDS:
     count, queries = losses.shape
-    first, second = unit_ranks(foretold), unit_ranks(losses)
+    first, second = unit_ranks(predicted), unit_ranks(losses)
     per_query = np.clip((first * second).sum(axis=0), -1.0, 1.0)
     mean, error, freedom = float(per_query.mean()), _error(resampled, count), count - 1
     with np.errstate(divide="ignore"):
@@ -292,14 +291,14 @@ def _permuted(products: Values, mean: float, seed: int) -> float:
 
 
 def _resampled(
-    foretold: list[Values], losses: Values, counts: NDArray[np.int64], progress: Progress | None = None
+    predicted: list[Values], losses: Values, counts: NDArray[np.int64], progress: Progress | None = None
 ) -> Values:
     """The mean over queries in each resample of the subsets, of each method: (methods, resamples).
 
     A resample is how often each subset is in it: counts are (resamples, subsets).
     """
     count, queries = losses.shape
-    means = np.zeros((len(foretold), len(counts)))
+    means = np.zeros((len(predicted), len(counts)))
     work = Counter(progress, queries)
     for query in range(queries):
         for piece in _pieces(len(counts), count):
@@ -307,7 +306,7 @@ def _resampled(
             loss = _centred_ranks(losses[:, query], weights)
             weighted = weights * loss
             loss_square = _dot(weighted, loss)
-            for method, values in enumerate(foretold):
+            for method, values in enumerate(predicted):
                 ranks = _centred_ranks(values[:, query], weights)
                 length = np.sqrt(loss_square * _dot(weights * ranks, ranks))
                 product = _dot(weighted, ranks)

@@ -1,4 +1,4 @@
-"""Models trained on parts of a collection, each in a place that only its images and settings lead to."""
+"""Models trained on a collection and on parts of it, each in a directory named after its images and settings."""
 
 from __future__ import annotations
 
@@ -7,24 +7,26 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from patchtrace.cache import Cache, digest
+from patchtrace.compute import Compute
 from patchtrace.diffusion import Denoiser, Training, train
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
-from patchtrace.progress import Progress
+from patchtrace.progress import Counter, Progress, Watch
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Retraining:
-    """Trains models on parts of a collection and finds those again that are there already.
+    """Trains models on parts of a collection, and reuses those that are there already.
 
     A model lies in ``directory/models/`` under the fingerprint of its images and settings, so that experiments share
     their models, and never take one for another.
@@ -37,17 +39,17 @@ class Retraining:
         Where models are kept.
     training : Training
         The settings; seeds are counted from the one in it.
-    device : str
-        Such as ``"cuda:1"``.
+    compute : Compute, default Compute()
+        Its device trains models, by default the CPU.
     """
 
     images: ImageSet
     directory: Path
     training: Training
-    device: str = "cpu"
+    compute: Compute = field(default_factory=Compute)
 
     def place(self, mask: NDArray[np.bool_], seed: int = 0) -> Path:
-        """Where the model of these images is, or will be."""
+        """The directory of the model of these images, whether it exists or not."""
         return self.directory / "models" / self._settings(seed).fingerprint(self.images.subset(mask))[:24]
 
     def model(self, mask: NDArray[np.bool_], seed: int = 0, progress: Progress | None = None) -> Denoiser:
@@ -55,7 +57,31 @@ class Retraining:
         if not mask.any():
             raise PatchtraceError("a model cannot be trained on no image")
         place = self.place(mask, seed)
-        return train(self.images.subset(mask), place, self._settings(seed), device=self.device, progress=progress)
+        return train(self.images.subset(mask), place, self._settings(seed), device=self._device, progress=progress)
+
+    def with_checkpoints(self, progress: Progress | None = None) -> Path:
+        """The directory of a model of the whole collection and of four checkpoints of its training."""
+        training = replace(self.training, checkpoints=4)
+        place = self.directory / "models" / f"whole-{training.fingerprint(self.images)[:24]}"
+        train(self.images, place, training, device=self._device, progress=progress)
+        return place
+
+    def generated(self, count: int, progress: Progress | None = None) -> ImageSet:
+        """Pictures of the model of the whole collection, by all steps of DDPM."""
+        watch = Watch.of(progress)
+        model = self.with_checkpoints(watch.part(0, 0.8))
+        cache, key = Cache(model / "generated", "generated pictures"), digest("ddpm", 1000, count)
+        found = cache.load(key, like={"pixels": (count, *self.images.shape)})
+        if found is None:
+            denoiser = Denoiser.load(model, self._device)
+            pixels = denoiser.sample(count, sampler="ddpm", steps=1000, progress=watch.part(0.8, 1))
+            found = {"pixels": pixels}
+            cache.save(key, **found)
+        return ImageSet(found["pixels"], tuple(f"generated-{number:04d}" for number in range(count)))
+
+    @property
+    def _device(self) -> str:
+        return self.compute.device or "cpu"
 
     def _settings(self, seed: int) -> Training:
         return replace(self.training, seed=self.training.seed + seed)
@@ -69,7 +95,7 @@ def part_of(tasks: Sequence[T], shard: tuple[int, int]) -> Sequence[T]:
     """
     part, parts = shard
     if not 1 <= part <= parts:
-        raise PatchtraceError(f"shard {part}/{parts} is none: use 1/{parts} to {parts}/{parts}")
+        raise PatchtraceError(f"shard {part}/{parts} does not exist: use 1/{parts} to {parts}/{parts}")
     return tasks[part - 1 :: parts]
 
 
@@ -81,21 +107,18 @@ def do_missing(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> None:
-    """Do the tasks that are not done yet, so many at a time. All of them count for the progress."""
+    """Do the tasks that are not done yet, ``jobs`` at a time. All of them count for the progress."""
     todo = [task for task in tasks if is_missing(task)]
-    done = len(tasks) - len(todo)
-    if progress:
-        progress(done, len(tasks))
+    count = Counter(progress, len(tasks))
+    count.add(len(tasks) - len(todo))
     for _ in in_processes(work, todo, jobs):
-        done += 1
-        if progress:
-            progress(done, len(tasks))
+        count.add(1)
 
 
 def in_processes(work: Any, tasks: Sequence[Any], jobs: int) -> Iterator[tuple[Any, Any]]:
-    """(task, ``work(task)``) as they are done, so many at a time, each in a process with its part of the cores.
+    """(task, ``work(task)``) as they are done, ``jobs`` at a time, each in a process with its part of the cores.
 
-    One job works in this process. A task that fails ends it all; what others have written stays.
+    One job works in this process. A task that fails ends them all; what others have written stays.
     """
     if jobs == 1 or len(tasks) <= 1:
         for task in tasks:
@@ -111,7 +134,7 @@ def in_processes(work: Any, tasks: Sequence[Any], jobs: int) -> Iterator[tuple[A
             for future in done:
                 yield waiting.pop(future), future.result()
     except BaseException as error:
-        for process in list(pool._processes.values()):  # they would go on for as long as their models take
+        for process in list(pool._processes.values()):  # they would continue until their models are trained
             process.terminate()
         if isinstance(error, BrokenProcessPool):
             raise PatchtraceError(

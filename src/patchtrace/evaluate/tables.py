@@ -15,7 +15,7 @@ from patchtrace.files import replacing
 def text_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Columns side by side; those that hold numbers only stand at the right.
 
-    None is an empty cell. Numbers are written as they are: whoever wants fewer digits gives text.
+    None is an empty cell. Numbers are written as they are; give text for fewer digits.
 
     >>> print(text_table(["method", "LDS %", "interval"], [["nda", "22.5", "20.1 to 24.9"], ["pixel", "9.0", None]]))
     method  LDS %  interval

@@ -1,4 +1,4 @@
-"""What scores are judged by: parts of a collection, and the losses of models that were trained on them."""
+"""The ground truth that scores are judged by: subsets of a collection, and losses of models trained on them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from patchtrace.attribution import Attribution
+from patchtrace.checks import whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
 
@@ -28,15 +29,15 @@ def make_subsets(
     Parameters
     ----------
     images : int
-        In the collection.
-    count : int
-        Of subsets.
-    fraction : float
-        Of the images that are in each subset.
+        Number of images in the collection.
+    count : int, default 64
+        Number of subsets.
+    fraction : float, default 0.5
+        Fraction of the images that are in each subset.
     classes : array (images,), optional
-        Of each image, anything that can be told apart: each subset then has that fraction of every class, to the image.
-    seed : int
-        Of the choice.
+        Class of each image: each subset then has that fraction of every class, to the image.
+    seed : int, default 0
+        Seed of the choice.
 
     Examples
     --------
@@ -44,9 +45,7 @@ def make_subsets(
     >>> subsets.shape, subsets[:, :6].sum(axis=1), subsets[:, 6:].sum(axis=1)
     ((4, 10), array([3, 3, 3, 3]), array([2, 2, 2, 2]))
     """
-    for name, value, least in (("images", images, 2), ("count", count, 1), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-            raise PatchtraceError(f"{name} is {value!r}: use a whole number of at least {least}")
+    images, count, seed = whole("images", images, 2), whole("count", count, 1), whole("seed", seed, 0)
     size = int(fraction * images + 0.5) if 0 < fraction < 1 else 0
     if not 0 < size < images:
         raise PatchtraceError(
@@ -57,22 +56,22 @@ def make_subsets(
         raise PatchtraceError(f"classes have shape {labels.shape}: use {(images,)}, one for each image")
     members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     wanted = np.array([fraction * len(places) for places in members])
-    whole = np.floor(wanted).astype(int)
+    floors = np.floor(wanted).astype(int)
     rng = np.random.default_rng(seed)
     subsets = np.zeros((count, images), dtype=bool)
     for subset in subsets:
-        # what rounding leaves over goes to the classes that lost most by it; among equals by lot, in each subset anew
+        # what rounding leaves over goes to the classes that lost most by it; ties are broken at random in each subset
         by_lot = rng.permutation(len(members))
-        order = by_lot[np.argsort((whole - wanted)[by_lot].round(9), kind="stable")]
-        sizes = whole.copy()
-        sizes[order[: size - whole.sum()]] += 1
+        order = by_lot[np.argsort((floors - wanted)[by_lot].round(9), kind="stable")]
+        sizes = floors.copy()
+        sizes[order[: size - floors.sum()]] += 1
         for places, take in zip(members, sizes, strict=True):
             subset[rng.choice(places, take, replace=False)] = True
     return subsets
 
 
 def split(queries: int, part: float = 0.5, seed: int = 0) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Queries to choose settings on, and those to report: two lists of places that share none.
+    """Queries to choose settings on, and queries to report: two disjoint lists of indices.
 
     >>> tuning, reported = split(10, 0.3)
     >>> len(tuning), len(reported), len({*tuning, *reported})
@@ -85,14 +84,14 @@ def split(queries: int, part: float = 0.5, seed: int = 0) -> tuple[NDArray[np.in
 
 @dataclass(frozen=True, eq=False)
 class GroundTruth:
-    """Subsets of a collection, and what models that were trained on them lose on queries.
+    """Subsets of a collection, and the losses on queries of models that were trained on them.
 
     Parameters
     ----------
     subsets : bool (subsets, images)
         Which images each model was trained on.
     losses : float64 (subsets, queries)
-        What each model loses on each query: the mean over models, where a subset has several.
+        Loss of each model on each query: the mean over models, where a subset has several.
     train_ids, query_ids : tuple of str
         Names of images and queries, in the order of the arrays; where they have none, their numbers.
     facts : mapping
@@ -115,7 +114,7 @@ class GroundTruth:
     def __post_init__(self) -> None:
         subsets, losses = as_subsets(self.subsets), as_losses(self.losses)
         if len(subsets) != len(losses):
-            hint = ": losses are (subsets, queries), turn them over" if len(subsets) == losses.shape[1] else ""
+            hint = ": losses are (subsets, queries), transpose them" if len(subsets) == losses.shape[1] else ""
             raise PatchtraceError(f"there are {len(subsets)} subsets, but losses of {len(losses)}{hint}")
         for ids, count, what in (
             (self.train_ids, subsets.shape[1], "images in the subsets"),
@@ -125,22 +124,22 @@ class GroundTruth:
                 raise PatchtraceError(f"{len(ids)} ids do not fit {count} {what}: give one for each")
 
     def select(self, queries: Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]) -> GroundTruth:
-        """The truth about some of the queries: by their places, or by a mask."""
+        """The truth about some of the queries: by their indices, or by a mask."""
         places = np.asarray(queries)
         try:
             chosen = np.arange(len(self.query_ids))[places if places.dtype == np.bool_ else places.astype(np.intp)]
         except IndexError as error:
             raise PatchtraceError(f"there are {len(self.query_ids)} queries: {error}") from error
-        # what was said of all the queries, such as a fingerprint, is not true of some of them
+        # facts about all queries, such as a fingerprint, do not hold for some of them
         facts = {**{name: fact for name, fact in self.facts.items() if name != "queries"}, "selected": chosen.tolist()}
         return replace(
             self, losses=self.losses[:, chosen], query_ids=tuple(self.query_ids[i] for i in chosen), facts=facts
         )
 
     def check(self, result: Attribution) -> None:
-        """Refuse a result that is about other images or queries, or about these in another order.
+        """Refuse a result about other images or queries, or about these in another order.
 
-        Ids that are only numbers name nothing: then the number of images has to agree, and their order is trusted.
+        Ids that are only numbers identify nothing: then the number of images has to agree, and their order is trusted.
         """
         for ids, others, what, role in (
             (self.train_ids, result.train_ids, "training images", "train"),
@@ -178,10 +177,10 @@ class GroundTruth:
 
     @classmethod
     def load(cls, path: str | Path, *, images: int | None = None) -> GroundTruth:
-        """Read what :meth:`save` wrote, or what others have published in the same form.
+        """Read a file of :meth:`save`, or one that others have published in the same form.
 
-        Only ``subsets`` and ``losses`` are needed; ids are numbers if there are none. Subsets may be booleans, 0 and 1,
-        or bits packed by ``np.packbits(subsets, axis=1)``, if the number of images is known: from ``train_ids``, or
+        Only ``subsets`` and ``losses`` are required; ids are numbers if there are none. Subsets may be booleans, 0 and
+        1, or bits packed by ``np.packbits(subsets, axis=1)``, if the number of images is known: from ``train_ids``, or
         from ``images``.
         """
         path = Path(path)
@@ -255,12 +254,12 @@ def unpacked(subsets: NDArray[Any], images: int | None = None) -> NDArray[np.boo
 
 
 def numbers(count: int) -> tuple[str, ...]:
-    """Ids of those that have none."""
+    """Ids for things without names."""
     return tuple(map(str, range(count)))
 
 
 def named_by_numbers(ids: tuple[str, ...]) -> bool:
-    """Whether ids only say the order."""
+    """Whether ids only give the order."""
     return ids == numbers(len(ids))
 
 

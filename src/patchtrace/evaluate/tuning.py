@@ -1,8 +1,8 @@
-"""A recipe for a collection, chosen on some of its queries and judged on the others."""
+"""Search for a recipe, on some of the queries, and judge it on the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,20 +10,21 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from patchtrace.checks import choice
 from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate import figures
+from patchtrace.evaluate.axes import ALL_LEVELS, Axes, as_text
 from patchtrace.evaluate.lds import LDS, Difference, compare, unit_ranks
 from patchtrace.evaluate.parts import ingredients
-from patchtrace.evaluate.settings import ALL_LEVELS, Axes, as_text
-from patchtrace.evaluate.study import Study
+from patchtrace.evaluate.recipe_study import RecipeStudy
 from patchtrace.evaluate.tables import write_csv
 from patchtrace.evaluate.truth import split
 from patchtrace.files import replacing
-from patchtrace.progress import Counter, Progress
+from patchtrace.progress import Counter, Progress, Watch
 from patchtrace.recipe import Recipe
 
-#: What is searched, in this order: first what changes all parts, last what costs nothing. The number of draws can be
-#: searched too, but more of them seldom harm and always cost: it is better set by what one can afford.
+#: The search order: first what changes all parts, last what costs nothing. The number of draws can be searched too, but
+#: more of them seldom harm and always cost: better set it to what is affordable.
 COORDINATES = ("flips", "border", "pooling", "patch", "levels", "gamma", "k", "exponent")
 ALL_COORDINATES = (*COORDINATES, "draws")
 
@@ -31,7 +32,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Step:
+class TuningStep:
     """A change that was taken, how many it was chosen from, and the LDS on the tuning queries after it."""
 
     change: str
@@ -56,23 +57,23 @@ class Tuned:
     Parameters
     ----------
     recipe, base : Recipe
-        The one chosen, and the one it started from.
-    steps : tuple of Step
-        How it came from one to the other.
+        The recipe chosen, and the one the search started from.
+    steps : tuple of TuningStep
+        The changes from one to the other.
     tuning : Judged
-        On the queries that chose. It flatters: do not report it.
+        On the tuning queries. It flatters: do not report it.
     held_out : Judged
-        On the queries that had no say.
+        On the other queries, which had no part in the choice.
     """
 
     recipe: Recipe
     base: Recipe
-    steps: tuple[Step, ...]
+    steps: tuple[TuningStep, ...]
     tuning: Judged
     held_out: Judged
 
     def summary(self) -> list[str]:
-        """How it was chosen and what it is worth, in sentences."""
+        """The changes and their gain, in sentences."""
         few, held = self.tuning, self.held_out
         low, high = held.gain.interval
         changes = "; ".join(step.change for step in self.steps) or "nothing that was tried was better"
@@ -127,17 +128,17 @@ class Tuned:
         return [path, table, steps, figure]
 
 
-class Tuning(Study):
+class Tuning(RecipeStudy):
     """Greedy search for a recipe with a larger LDS.
 
     One coordinate after the other (flips, patch sizes, levels, ...) is changed where that is better for the **tuning
     queries**, a random part of all; then all of them once more, until nothing changes. The recipe is then judged on the
-    queries that had no say. These were measured on the same models, so the result speaks for other queries, not for
-    other trainings.
+    other queries. These were measured on the same models, so the result holds for other queries, not for other
+    trainings.
 
     See Also
     --------
-    patchtrace.evaluate.study.Study : the parameters.
+    patchtrace.evaluate.recipe_study.RecipeStudy : the parameters.
     patchtrace.evaluate.ablation.Ablation : what each setting is worth.
 
     Examples
@@ -166,7 +167,6 @@ class Tuning(Study):
         errors: float = 1.0,
         seed: int = 0,
         progress: Progress | None = None,
-        remark: Callable[[str], None] | None = None,
     ) -> Tuned:
         """Search, and judge what was found.
 
@@ -174,27 +174,25 @@ class Tuning(Study):
         ----------
         coordinates : sequence of str
             What may change, in this order: some of ``ALL_COORDINATES``.
-        fraction : float
-            Of the queries that choose.
-        rounds : int
-            How often all coordinates are gone through, at most.
-        errors : float
-            A change must gain so many standard errors of its gain (over tuning queries), else it is taken for chance.
+        fraction : float, default 0.5
+            Fraction of the queries that are tuning queries.
+        rounds : int, default 2
+            Limit of passes through all coordinates.
+        errors : float, default 1.0
+            A change must gain this many standard errors of its gain (over tuning queries), else it counts as chance.
             The more changes are tried, the more of them are luck all the same.
-        seed : int
-            Of the choice of tuning queries.
+        seed : int, default 0
+            Seed of the choice of tuning queries.
         progress : callable, optional
-            Called with (done, total), in pairs of patches. The total is what is planned so far.
-        remark : callable, optional
-            Called with what is being tried.
+            Called with (done, total), in pairs of patches, where the total is what is planned so far. A Watch also
+            gets remarks on what is being tried.
         """
         for name in coordinates:
-            if name not in ALL_COORDINATES:
-                raise PatchtraceError(f"no coordinate is called {name!r}: use some of {', '.join(ALL_COORDINATES)}")
+            choice("coordinate", name, ALL_COORDINATES)
         tuning, held_out = self._split(fraction, seed)
-        search = _Search(self, tuning, errors, Counter(progress, 0), remark)
+        search = _Search(self, tuning, errors, Watch.of(progress))
         best = self.axes.base
-        steps: list[Step] = []
+        steps: list[TuningStep] = []
         for number in range(1, rounds + 1):
             before = best
             for name in coordinates:
@@ -230,30 +228,29 @@ class _Search:
 
     def __init__(
         self,
-        study: Study,
+        study: RecipeStudy,
         queries: NDArray[np.intp],
         errors: float,
-        count: Counter,
-        remark: Callable[[str], None] | None,
+        watch: Watch,
     ) -> None:
         truth = study.truth.select(queries)
-        self.study, self.queries, self.errors, self.count, self.remark = study, queries, errors, count, remark
+        self.study, self.queries, self.errors, self.watch = study, queries, errors, watch
+        self.count = Counter(watch, 0)
         self._known: dict[Recipe, NDArray[np.float64]] = {}
         self._subsets, self._losses = truth.subsets.astype(np.float64), unit_ranks(truth.losses)
 
     def lds(self, recipe: Recipe) -> NDArray[np.float64]:
-        """Of each query: as patchtrace.evaluate.lds has it, without the intervals, which take most of its time."""
+        """LDS of each query, without the intervals, which take most of the time of patchtrace.evaluate.lds."""
         if recipe not in self._known:
             scores = self.study.store.scores(recipe, self.queries, self.count)
             self._known[recipe] = (unit_ranks(-self._subsets @ scores.T) * self._losses).sum(axis=0)
         return self._known[recipe]
 
-    def climb(self, name: str, recipe: Recipe, number: int) -> Iterator[tuple[Step, Recipe]]:
+    def climb(self, name: str, recipe: Recipe, number: int) -> Iterator[tuple[TuningStep, Recipe]]:
         """Change one coordinate as long as that is better."""
         while True:
             before = self.lds(recipe)
-            if self.remark:
-                self.remark(f"round {number}, {name}: {100 * before.mean():.1f} %")
+            self.watch.remark(f"round {number}, {name}: {100 * before.mean():.1f} %")
             changes = neighbours(name, Axes(recipe, self.study.axes.size, self.study.values))
             parts = [part for changed in changes.values() for part, _ in ingredients(changed, self.study.axes.size)]
             self.study.store.make(parts, self.queries, self.count)
@@ -263,7 +260,7 @@ class _Search:
                 return
             change = max(better, key=lambda change: float(found[change].mean()))
             recipe = changes[change]
-            yield Step(change, len(found), float(found[change].mean())), recipe
+            yield TuningStep(change, len(found), float(found[change].mean())), recipe
 
     def _gains(self, gains: NDArray[np.float64]) -> bool:
         error = gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else 0.0

@@ -2,8 +2,7 @@
 
 from patchtrace.methods.base import METHODS, Method, Requires, Resources, make_method
 from patchtrace.methods.embedding import EmbeddingSimilarity
-from patchtrace.methods.gradient_methods import GAS, GradientSimilarity, TracInCP
-from patchtrace.methods.gradient_trak import DTRAK, TRAK
+from patchtrace.methods.gradients import DTRAK, GAS, TRAK, GradientSimilarity, TracInCP
 from patchtrace.methods.influence import MachineInfluence
 from patchtrace.methods.pixel import PixelSimilarity
 from patchtrace.methods.random import RandomScores

@@ -125,6 +125,8 @@ class Method(ABC):
     requires: ClassVar[Requires] = Requires.PICTURES
     options: ClassVar[frozenset[str]] = frozenset()
     train_: ImageSet | None = None
+    #: Seconds that earlier runs spent on what the last attribution found in a cache.
+    earlier_: float = 0.0
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -162,6 +164,13 @@ class Method(ABC):
         -------
         Attribution
         """
+
+    def tunable_scores(self, queries: Any, *, progress: Progress | None = None) -> dict[str, NDArray[np.float32]]:
+        """Scores (queries, train) for each value of a setting that has to be chosen by retraining, by its text.
+
+        Most methods have no such setting, and a single entry under ``""``.
+        """
+        return {"": self.attribute(queries, progress=progress).scores}
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:

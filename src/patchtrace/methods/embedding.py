@@ -1,4 +1,4 @@
-"""Whole pictures compared by what a network sees in them."""
+"""Whole pictures compared by the features of a network."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from patchtrace.attribution import Attribution
-from patchtrace.errors import PatchtraceError
+from patchtrace.checks import choice, whole
 from patchtrace.images import ImageSet
 from patchtrace.methods.base import Method, Requires, Resources
 from patchtrace.methods.encoders import BATCH, Encoder, VectorFunction, check_encoder, encoder_name, load_encoder
 from patchtrace.methods.pixel import BLOCK, Metric, similarity
-from patchtrace.progress import Progress
+from patchtrace.progress import Progress, Watch
 
 
 class EmbeddingSimilarity(Method):
-    """Inner product or cosine of the vectors that an encoder makes of pictures. The diffusion model is not needed.
+    """Inner product or cosine of the feature vectors of an encoder. The diffusion model is not needed.
 
     Parameters
     ----------
-    encoder : str or callable
-        ``"efficientnet-lite0"``, ``"clip"``, ``"clip:DIRECTORY"``, ``"clip:OWNER/NAME"`` (with ``@REVISION`` if one is
-        meant), or a callable from float32 (batch, channels, height, width) in [-1, 1] to (batch, dimension). See
-        :func:`patchtrace.methods.encoders.load_encoder`; what that returns is taken too.
-    metric : {"cosine", "dot"}
-        Whether vectors are first brought to length 1.
+    encoder : str or callable, default "efficientnet-lite0"
+        ``"efficientnet-lite0"``, ``"clip"``, ``"clip:DIRECTORY"``, ``"clip:OWNER/NAME"`` (with an optional
+        ``@REVISION``), or a callable from float32 (batch, channels, height, width) in [-1, 1] to (batch, dimension).
+        See :func:`patchtrace.methods.encoders.load_encoder`; what that returns is taken too.
+    metric : {"cosine", "dot"}, default "cosine"
+        The cosine compares directions only.
     device : str, optional
-        Of an encoder that has a name; any that PyTorch knows, such as ``cuda:1``. By default the fastest there is.
-    batch : int
+        PyTorch device of a named encoder, such as ``cuda:1``. By default the fastest there is.
+    batch : int, default 16
         Pictures that are encoded at once.
 
     Attributes
@@ -90,9 +90,10 @@ class EmbeddingSimilarity(Method):
             self.encoder_ = load_encoder(self.encoder, self.device)
         before = len(train) if self.features_ is None else 0
         total = before + len(opened)
+        watch = Watch.of(progress)
         if self.features_ is None:
-            self.features_ = self.encoder_(train, _after(0, total, progress), batch=self.batch)
-        rows = self.encoder_(opened, _after(before, total, progress), batch=self.batch).astype(np.float64)
+            self.features_ = self.encoder_(train, lambda done, _: watch(done, total), batch=self.batch)
+        rows = self.encoder_(opened, lambda done, _: watch(before + done, total), batch=self.batch).astype(np.float64)
         scores = np.empty((len(opened), len(train)))
         for start in range(0, len(train), BLOCK):
             columns = self.features_[start : start + BLOCK].astype(np.float64)
@@ -100,13 +101,6 @@ class EmbeddingSimilarity(Method):
         return self._result(train, opened, scores)
 
     def _check(self, train: ImageSet) -> None:
-        if self.metric not in get_args(Metric):
-            raise PatchtraceError(f"metric is {self.metric!r}: use one of {', '.join(get_args(Metric))}")
-        if isinstance(self.batch, bool) or not isinstance(self.batch, int) or self.batch < 1:
-            raise PatchtraceError(f"batch is {self.batch!r}: use a whole number of at least 1")
+        choice("metric", self.metric, get_args(Metric))
+        whole("batch", self.batch, 1)
         check_encoder(self.encoder, train.shape)
-
-
-def _after(done: int, total: int, progress: Progress | None) -> Progress | None:
-    """Tells a part of the work as what it is in the whole."""
-    return None if progress is None else lambda part, _: progress(done + part, total)

@@ -85,7 +85,7 @@ class Encoder:
         for start in range(0, len(opened), batch):
             block = opened.block(start, start + batch)
             part = self._vectors(self.function(block), len(block))
-            if start == 0:  # only now a function has told its dimension
+            if start == 0:  # only now the dimension of a function is known
                 vectors = np.empty((len(opened), part.shape[1]), np.float32)
             vectors[start : start + len(part)] = part
             if progress:
@@ -157,11 +157,11 @@ def encoder_name(encoder: str | VectorFunction | Encoder) -> str:
 
 
 def check_encoder(encoder: str | VectorFunction | Encoder, shape: tuple[int, int, int] | None = None) -> None:
-    """Refuse what is no encoder, and images of a shape that it cannot take, before anything is loaded."""
+    """Refuse what is not an encoder, and images of a shape that it cannot take, before anything is loaded."""
     if isinstance(encoder, str):
         if encoder not in ENCODERS and not re.fullmatch(r"clip:.+", encoder):
             raise PatchtraceError(
-                f"no encoder is called {encoder!r}: use {', '.join(ENCODERS)}, clip:DIRECTORY or a callable"
+                f"there is no encoder {encoder!r}: use {', '.join(ENCODERS)}, clip:DIRECTORY or a callable"
             )
         if shape is not None:
             _check_channels(shape)
@@ -172,7 +172,7 @@ def check_encoder(encoder: str | VectorFunction | Encoder, shape: tuple[int, int
 def _check_channels(shape: tuple[int, ...]) -> None:
     if shape[0] not in (1, 3):
         raise PatchtraceError(
-            f"images of shape {shape} are no pictures: this encoder takes one channel (grey) or three (RGB). "
+            f"images of shape {shape} are not pictures: this encoder takes one channel (grey) or three (RGB). "
             "Decode latents first, or give a callable that encodes them"
         )
 
@@ -189,9 +189,9 @@ class _Network:
     features : callable
         From (batch, 3, side, side) on the device to (batch, dimension).
     side : int
-        Of the square that it takes.
+        Side of the square that it takes.
     mean, std
-        Of each colour, where black is 0 and white is 1.
+        Mean and deviation of each colour, where black is 0 and white is 1.
     """
 
     features: Callable[[Tensor], Tensor]
@@ -279,11 +279,11 @@ def _clip(source: str, device: str | None) -> Encoder:
             )
         except Exception as error:  # a damaged file fails in many ways
             raise PatchtraceError(f"no CLIP can be read from {source!r}: {error}") from error
-    # transformers goes on with random numbers in their place
+    # transformers continues with random numbers in their place
     unfit = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
     if unfit:
         raise PatchtraceError(
-            f"{source!r} is no CLIP with a vision tower and its projection: {unfit[0]} is missing or of another shape"
+            f"{source!r} is not a CLIP with vision tower and projection: {unfit[0]} is missing or of another shape"
         )
     model = model.eval().to(place)
     mean, std = _normalisation(directory)
@@ -349,8 +349,8 @@ def _fetched(name: str, revision: str | None) -> Path:
         return snapshot(cached=False)
     except Exception as error:  # a network fails in many ways
         raise PatchtraceError(
-            f"{name!r} is no directory and cannot be had from the Hugging Face hub ({type(error).__name__}): "
-            "go online, or bring its config.json and model.safetensors here and say  clip:DIRECTORY"
+            f"{name!r} is not a directory and cannot be loaded from the Hugging Face hub ({type(error).__name__}): "
+            "go online, or copy its config.json and model.safetensors here and use  clip:DIRECTORY"
         ) from error
 
 
@@ -365,8 +365,8 @@ def _normalisation(directory: Path) -> tuple[Colour, Colour]:
     if not path.exists():
         return CLIP_MEAN, CLIP_STD
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        (a, b, c), (d, e, f) = told.get("image_mean", CLIP_MEAN), told.get("image_std", CLIP_STD)
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        (a, b, c), (d, e, f) = fields.get("image_mean", CLIP_MEAN), fields.get("image_std", CLIP_STD)
         mean, std = (float(a), float(b), float(c)), (float(d), float(e), float(f))
         if min(std) <= 0:
             raise ValueError("image_std has to be above 0")

@@ -253,7 +253,7 @@ def _noise(explanation: Explanation, version: Version) -> NDArray[np.float32]:
 
 def _step(step: Step, explanation: Explanation) -> dict[str, Any]:
     height, width = explanation.size
-    levels = list(dict.fromkeys(other.name.t for other in explanation.steps))
+    levels = list(dict.fromkeys(other.part.t for other in explanation.steps))
     if step.patchwork:
         work = Patchwork.of(step.comparison, height, width)
     else:

@@ -1,8 +1,8 @@
-"""Gradients of a diffusion model, one for each picture: where the model would move if it saw the picture once more.
+"""Gradients of a diffusion model, one for each picture.
 
 The gradient of a mean is the mean of the gradients, so the timesteps and noises of a picture go through the model
 together, in one pass, and only their mean ever exists. Picture number i of a set always gets the same noise, whatever
-else is in the batch or in the set; training images and queries have noises of their own.
+else is in the batch or in the set; training images and queries have different noises.
 
 PyTorch and diffusers are an extra and slow to import: they are loaded when a gradient is taken, never with this module.
 """
@@ -24,12 +24,12 @@ from patchtrace.images import ImageSet
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Of what: the squared error of the guessed noise, or the square of the guess itself (D-TRAK).
+#: What is differentiated: the squared error of the predicted noise, or the square of the prediction itself (D-TRAK).
 Target = Literal["loss", "output"]
 Stream = Literal["train", "queries"]
 #: Above 0, because numpy takes [seed, i] and [seed, i, 0] for the same seed.
 _STREAMS: dict[Stream, int] = {"train": 1, "queries": 2}
-#: Pictures that are worth taking together; more of them are no faster, and progress would be told too seldom.
+#: Pictures at once; more are no faster, and progress would be reported too seldom.
 MOST_TOGETHER = 32
 #: Peak memory for each byte of activations that autograd keeps, measured: the pass and what vmap copies on its way.
 _PEAK = 4
@@ -44,12 +44,12 @@ class Gradients:
     denoiser : Denoiser
         In evaluation mode.
     timesteps : tuple of int
-        Where the gradient is taken.
-    draws : int
+        Timesteps at which the gradient is taken.
+    draws : int, default 1
         Noises at each timestep.
-    seed : int
-        Of the noise.
-    target : {"loss", "output"}
+    seed : int, default 0
+        Noise seed.
+    target : {"loss", "output"}, default "loss"
         The gradient of ``mean((guess - noise)^2)``, or of ``mean(guess^2)``.
     """
 
@@ -73,7 +73,7 @@ class Gradients:
 
     @cached_property
     def weights(self) -> dict[str, Tensor]:
-        """What the gradient is taken for: all weights that can be trained."""
+        """All weights that can be trained."""
         named = self.denoiser.model.named_parameters()
         return {name: weight.detach() for name, weight in named if weight.requires_grad}
 
@@ -93,7 +93,7 @@ class Gradients:
         return len(self.timesteps) * self.draws
 
     def facts(self) -> dict[str, Any]:
-        """All that decides the gradient of a picture, as plain data."""
+        """Everything that decides the gradient of a picture, as plain data."""
         return {
             "model": self.model,
             "timesteps": list(self.timesteps),
@@ -103,7 +103,7 @@ class Gradients:
         }
 
     def together(self, memory: int) -> tuple[int, int]:
-        """How many pictures, and how many noised copies of each, fit into so many bytes at once."""
+        """The number of pictures, and of noised copies of each, that fit into the memory (bytes) at once."""
         weights = 4 * self.width
         # the gradient, its sum over copies, and a third while it is brought into one row
         picture, copy = 3 * weights, _PEAK * self._activations()
@@ -125,11 +125,11 @@ class Gradients:
         ----------
         images : ImageSet
         numbers : range
-            Which of them, without gaps. The number decides the noise.
+            A contiguous range of them. The number decides the noise.
         stream : {"train", "queries"}
-            So that a training image that is also a query gets other noise there.
+            A training image that is also a query gets different noise there.
         copies : int, optional
-            How many noised copies of each go through the model at once; without it all.
+            Noised copies of each that go through the model at once; by default all.
         """
         import torch
         from torch.func import functional_call, grad, vmap
@@ -195,8 +195,8 @@ def fingerprint(denoiser: Denoiser) -> str:
     import torch
 
     fields = {name: value for name, value in dict(denoiser.model.config).items() if not name.startswith("_")}
-    told = json.dumps([fields, list(denoiser.schedule.alphas_cumprod)], sort_keys=True, default=str)
-    digest = hashlib.sha256(told.encode())
+    text = json.dumps([fields, list(denoiser.schedule.alphas_cumprod)], sort_keys=True, default=str)
+    digest = hashlib.sha256(text.encode())
     for name, value in sorted(denoiser.model.state_dict().items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
+from patchtrace.checks import choice
 from patchtrace.engines import Comparison
 from patchtrace.errors import PatchtraceError
 from patchtrace.recipe import Border, Level, Pooling, Recipe, Scale
 
-#: Values to try, where the caller names no others. Those that the pictures or the schedule do not have are left out;
-#: the base recipe's own value is always among them.
+#: Default values to try. Those that the pictures or the schedule do not allow are left out; the base recipe's own value
+#: is always among them.
 VALUES: Mapping[str, tuple[float, ...]] = {
     "timestep": (20, 50, 100, 200, 300, 400, 500, 700),
     "patch": (3, 5, 7, 9, 11, 13, 15, 17, 21, 31, 47, 63),
@@ -26,7 +27,7 @@ ALL_LEVELS = "all levels"
 
 
 class Setting(NamedTuple):
-    """One recipe of an axis: the line (or row of a heat map) it belongs to, and its place on that."""
+    """One recipe of an axis: the line (or row of a heat map) it belongs to, and its position on it."""
 
     axis: str
     series: str
@@ -43,11 +44,11 @@ class Axes:
     Parameters
     ----------
     base : Recipe
-        What stays the same but for one thing.
+        The recipe that is varied, one setting at a time.
     size : (int, int)
         Height and width.
     values : mapping of str to numbers, optional
-        In place of those in ``VALUES``.
+        Replace those in ``VALUES``.
 
     Examples
     --------
@@ -73,9 +74,8 @@ class Axes:
                     raise PatchtraceError(f"{name} is {value:g}: use whole numbers of at least 1")
 
     def of(self, axis: str) -> list[Setting]:
-        """All settings of an axis; none where the base recipe has nothing to vary."""
-        if axis not in AXES:
-            raise PatchtraceError(f"no axis is called {axis!r}: use some of {', '.join(AXES)}")
+        """All settings of an axis; an empty list where the base recipe has nothing to vary."""
+        choice("axis", axis, AXES)
         return [Setting(axis, series, value, recipe) for series, value, recipe in AXES[axis](self)]
 
     # -- values -----------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def with_gamma(recipe: Recipe, gamma: float) -> Recipe:
     for level in recipe.levels:
         both = full_and_low(level)
         if both is None:
-            raise PatchtraceError(f"gamma weighs a full and a pooled scale, and the level t = {level.t} has not both")
+            raise PatchtraceError(f"gamma weights a full and a pooled scale: the level t = {level.t} has not both")
         weighted = zip(both, (gamma, 1 - gamma), strict=True)
         scales = tuple(replace(scale, weight=float(weight)) for scale, weight in weighted if weight > 0)
         levels.append(replace(level, scales=scales))

@@ -1,4 +1,4 @@
-"""Gradients made short: a random projection that keeps inner products, about.
+"""A random projection that shortens gradients and nearly keeps their inner products.
 
 Each number of a gradient is added to one of ``dimension`` places, with a sign; place and sign are drawn from the seed
 (a count sketch). The inner product of two projections is that of the gradients on average, and its standard error is
@@ -19,7 +19,7 @@ import numpy as np
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Places and signs are drawn for so many numbers at a time: memory does not grow with the model.
+#: Numbers for which places and signs are drawn at a time: memory does not grow with the model.
 BLOCK = 2**18
 
 
@@ -54,7 +54,7 @@ class Projection:
         return self.dimension or self.width
 
     def facts(self) -> dict[str, Any]:
-        """All that decides the projection, as plain data."""
+        """Everything that decides the projection, as plain data."""
         if self.dimension is None:
             return {"projection": "none", "dimension": self.width}
         return {"projection": "count sketch", "dimension": self.dimension}

@@ -1,4 +1,4 @@
-"""What judging recipes needs, whichever they are: pictures, the truth about them, and parts of scores."""
+"""What ablation and tuning share: pictures, the truth about them, a base recipe and parts of scores."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from patchtrace.attribution import Attribution, facts_of
+from patchtrace.compute import Compute
 from patchtrace.errors import PatchtraceError
+from patchtrace.evaluate.axes import Axes
 from patchtrace.evaluate.lds import GroundTruth
 from patchtrace.evaluate.parts import PartStore
-from patchtrace.evaluate.settings import Axes
 from patchtrace.images import ImageSet
-from patchtrace.memory import DEFAULT_MEMORY
 from patchtrace.recipe import Recipe
 
 
-class Study:
+class RecipeStudy:
     """Pictures, the truth about them, and a base recipe.
 
     Parameters
@@ -29,15 +29,15 @@ class Study:
     truth : GroundTruth
         Subsets, and the losses of models trained on them.
     base : Recipe, optional
-        Where to start from. Without it, the recipe for the size of the images, with one draw.
+        The starting point; by default the recipe for the size of the images, with one draw.
     cache : path, optional
-        A directory where parts of scores are kept for the next run; each takes 4 bytes for every query and image.
+        Directory in which parts of scores are kept for the next run; each takes 4 bytes for every query and image.
     values : mapping of str to numbers, optional
-        What to try, in place of ``patchtrace.evaluate.settings.VALUES``, such as ``{"k": [10, 100]}``.
-    resamples : int
-        Of the subsets, for the intervals.
-    engine, device, threads, memory
-        As for :class:`patchtrace.NDA`.
+        Values to try instead of ``patchtrace.evaluate.axes.VALUES``, such as ``{"k": [10, 100]}``.
+    resamples : int, default 1000
+        Resamples of the subsets, for the intervals.
+    compute : Compute, optional
+        Engine, device, threads and memory.
     """
 
     def __init__(
@@ -50,14 +50,11 @@ class Study:
         cache: str | Path | None = None,
         values: Mapping[str, Sequence[float]] | None = None,
         resamples: int = 1000,
-        engine: str = "auto",
-        device: str | None = None,
-        threads: int | None = None,
-        memory: str | int = DEFAULT_MEMORY,
+        compute: Compute | None = None,
     ) -> None:
         self.train, self.queries, self.truth, self.base = train, queries, truth, base
         self.cache, self.values, self.resamples = cache, values, resamples
-        self.engine, self.device, self.threads, self.memory = engine, device, threads, memory
+        self.compute = compute or Compute()
 
     @cached_property
     def store(self) -> PartStore:
@@ -69,10 +66,7 @@ class Study:
             train,
             queries,
             directory=None if self.cache is None else Path(self.cache),
-            engine=self.engine,
-            device=self.device,
-            threads=self.threads,
-            memory=self.memory,
+            compute=self.compute,
         )
 
     @cached_property
@@ -83,7 +77,7 @@ class Study:
 
 
 def check_truth(truth: GroundTruth, train: ImageSet, queries: ImageSet) -> None:
-    """Refuse a truth that is about other pictures, or about these in another order."""
+    """Refuse a truth about other pictures, or about these in another order."""
     blank = np.broadcast_to(np.float32(0), (len(queries), len(train)))
     try:
         truth.check(Attribution(blank, blank, queries.ids, train.ids, "", facts=facts_of(train, queries)))

@@ -1,8 +1,7 @@
-"""TRAK and D-TRAK: gradients compared after what training images have in common is divided out."""
+"""TRAK and D-TRAK: gradients compared through the inverse of their kernel."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self, Unpack
 
@@ -10,16 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from patchtrace.attribution import Attribution
-from patchtrace.errors import PatchtraceError
+from patchtrace.checks import positive
 from patchtrace.images import ImageSet
-from patchtrace.memory import parse_memory
 from patchtrace.methods.base import Requires, Resources
-from patchtrace.methods.gradient_kernels import Ridge, check_kernel
-from patchtrace.methods.gradient_methods import GradientMethod, Model, Options
-from patchtrace.methods.gradients import Target
+from patchtrace.methods.gradients.kernels import Ridge, check_kernel
+from patchtrace.methods.gradients.per_image import Target
+from patchtrace.methods.gradients.similarity import GradientMethod, Model, Options
 from patchtrace.progress import Progress
 
-#: To choose lam from: at one end the kernel is all but left out, at the other its inverse is all but exact.
+#: Values of lam to choose from, from a nearly exact inverse of the kernel to one that hardly matters.
 LAMBDAS = tuple(float(f"{10 ** (step / 2):.3g}") for step in range(-8, 7))
 
 
@@ -33,12 +31,12 @@ class TRAK(GradientMethod):
     ----------
     model : Denoiser or path
         As for :class:`GradientSimilarity`.
-    lam : float
-        Above 0. It matters much, and no value is good for all models: choose it by :meth:`with_lambdas` and the truth
-        for queries that are not reported. Choosing it on those that are reported flatters the method.
-    timesteps, draws, dimension, seed, cache, device, memory
+    lam : float, default 1.0
+        Ridge, above 0. It matters much, and no value is good for all models: choose it by :meth:`with_lambdas` and the
+        truth for queries that are not reported. Choosing it on those that are reported flatters the method.
+    timesteps, draws, dimension, seed, cache, compute
         As for :class:`GradientSimilarity`. The smaller of images and dimension, squared, times 32 bytes has to fit into
-        ``memory``.
+        the memory of ``compute``.
 
     Examples
     --------
@@ -78,22 +76,26 @@ class TRAK(GradientMethod):
     ) -> dict[float, NDArray[np.float32]]:
         """Scores (queries, train) for each lam. All of them take hardly more time than one."""
         for lam in lams:
-            _check_lambda(lam)
+            positive("lam", lam)
         train, opened = self._opened(queries)
         scores = self._scores(train, opened, lams, progress)
         return {lam: found.astype(np.float32) for lam, found in zip(lams, scores, strict=True)}
 
+    def tunable_scores(self, queries: Any, *, progress: Progress | None = None) -> dict[str, NDArray[np.float32]]:
+        """Scores (queries, train) for each of ``LAMBDAS``, by its value as text."""
+        return {f"{lam:g}": scores for lam, scores in self.with_lambdas(queries, progress=progress).items()}
+
     def _scores(
         self, train: ImageSet, queries: ImageSet, lams: Sequence[float], progress: Progress | None
     ) -> Iterator[NDArray[np.float64]]:
-        memory = parse_memory(self.memory)
+        memory = self.compute.budget.total
         if self.dimension is not None:
             check_kernel(len(train), self.dimension, memory)
         ((of_train, of_queries),) = self._features(train, queries, progress)
         return Ridge(of_train, memory).scores(of_queries, lams)
 
     def _check(self, train: ImageSet) -> None:
-        _check_lambda(self.lam)
+        positive("lam", self.lam)
         super()._check(train)
 
 
@@ -104,14 +106,9 @@ class DTRAK(TRAK):
     ----------
     model, lam
         As for :class:`TRAK`.
-    timesteps, draws, dimension, seed, cache, device, memory
+    timesteps, draws, dimension, seed, cache, compute
         As for :class:`GradientSimilarity`.
     """
 
     name: ClassVar[str] = "dtrak"
     target: ClassVar[Target] = "output"
-
-
-def _check_lambda(lam: Any) -> None:
-    if isinstance(lam, bool) or not isinstance(lam, int | float) or not 0 < lam < math.inf:
-        raise PatchtraceError(f"lam is {lam!r}: use a number above 0, such as 0.1")

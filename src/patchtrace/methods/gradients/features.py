@@ -1,13 +1,12 @@
-"""Projected gradients on disk: rows of a memory-mapped file that a killed run goes on with and a second run finds.
+"""Projected gradients on disk: rows of a memory-mapped file that a killed run resumes and a second run reuses.
 
-Beside each ``.npy`` lies a ``.json`` with all that decided the rows, how many are done, their checksum, and how long
-they took. It is written after the rows have reached the disk, so what it says is always true; rows beyond it are
-written again.
+Beside each ``.npy`` lies a ``.json`` record: everything that decides the rows, how many are done, their checksum, and
+how long they took. It is written after the rows have reached the disk, so it is always true; rows beyond it are written
+again. Files that do not match their record are reported once, as a warning, and computed again.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -20,18 +19,19 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from patchtrace.cache import digest, warn_damaged
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet
-from patchtrace.methods.gradient_projection import Projection
-from patchtrace.methods.gradients import Gradients, Stream
+from patchtrace.methods.gradients.per_image import Gradients, Stream
+from patchtrace.methods.gradients.projection import Projection
 from patchtrace.progress import Counter
 
-#: Raised when rows of the same facts are computed in another way.
+#: Increase it when rows of the same facts are computed in another way.
 FILE_VERSION = 1
 #: Seconds between two records on disk; a killed run loses no more than this.
 SAVE_EVERY = 5.0
-#: Bytes that are read at once to check a file.
+#: Bytes read at once to check a file.
 _CHECKED = 2**24
 
 
@@ -45,26 +45,24 @@ def features(
     memory: int,
     count: Counter,
 ) -> tuple[NDArray[np.float32], float]:
-    """Projected gradients of all images, (images, dimension), from the file where they are kept.
-
-    Also the seconds that earlier runs have spent on them.
+    """Projected gradients of all images, (images, dimension), and the seconds that earlier runs spent on them.
 
     Parameters
     ----------
     gradients : Gradients
     dimension : int or None
-        Of the projection; None for the gradients as they are.
+        Length of the projection; None keeps the gradients as they are.
     images : ImageSet
     stream : {"train", "queries"}
     directory : path
-        Where the file is, or will be.
+        Where the file is kept.
     memory : int
-        Bytes that may be used to make the rows.
+        Bytes that may be used to compute the rows.
     count : Counter
-        Told each image as ``gradients.copies`` of work.
+        Each image counts as ``gradients.copies``.
     """
     of_model = gradients.facts()
-    # models have projections of their own, so that their errors average out in a mean over checkpoints
+    # each model has its own projection, so that errors average out in a mean over checkpoints
     projection = Projection(gradients.width, dimension, (gradients.seed, int(of_model["model"][:16], 16)))
     facts = {**of_model, **projection.facts(), "images": images.fingerprint(), "stream": stream}
     directory.mkdir(parents=True, exist_ok=True)
@@ -90,49 +88,42 @@ def features(
 
 
 class FeatureFile:
-    """Rows of float32 that are made in order.
+    """Rows of float32 that are computed in order.
 
     Parameters
     ----------
     directory : path
-        Which exists.
+        An existing directory.
     facts : mapping
-        All that decides the rows, plain data; the file's name is a hash of them.
+        Everything that decides the rows, plain data; the file is named after their digest.
     shape : (int, int)
-        Of the finished array.
+        Shape of the finished array.
     """
 
     def __init__(self, directory: Path, facts: Mapping[str, Any], shape: tuple[int, int]) -> None:
         self.facts = {"file_version": FILE_VERSION, **facts, "shape": list(shape)}
         self.shape = shape
-        named = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).hexdigest()[:20]
-        self.path, self.record = directory / f"gradients-{named}.npy", directory / f"gradients-{named}.json"
+        self.path = directory / f"gradients-{digest(self.facts)[:32]}.npy"
+        self.record = self.path.with_suffix(".json")
         self.rows, self.checksum, self.seconds = 0, 0, 0.0
 
     def open(self) -> int:
-        """Begin the file, or check what is there; how many rows are done."""
-        if not self.record.exists():
-            with replacing(self.path) as temporary, temporary.open("wb") as stream:
-                fields = {"descr": "<f4", "fortran_order": False, "shape": self.shape}
-                np.lib.format.write_array_header_1_0(stream, fields)
-            self._note()
-            return 0
-        try:
-            noted = json.loads(self.record.read_text(encoding="utf-8"))
-            self.rows, self.checksum = int(noted["rows"]), int(noted["checksum"])
-            self.seconds = float(noted["seconds"])
-            right = noted["facts"] == self.facts and 0 <= self.rows <= self.shape[0] and self._as_noted()
-        except (OSError, ValueError, KeyError, TypeError):
-            right = False
-        if not right:
-            raise PatchtraceError(
-                f"{self.path} is damaged, or not the file it should be: delete it and {self.record.name}"
-            )
-        return self.rows
+        """Check what is there, or begin the file; returns the number of rows that are done."""
+        if self.record.exists():
+            try:
+                return self._check()
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                warn_damaged("gradients", self.path, error)
+                self.rows, self.checksum, self.seconds = 0, 0, 0.0
+        with replacing(self.path) as temporary, temporary.open("wb") as stream:
+            fields = {"descr": "<f4", "fortran_order": False, "shape": self.shape}
+            np.lib.format.write_array_header_1_0(stream, fields)
+        self._note()
+        return 0
 
     @contextmanager
     def writing(self) -> Iterator[Any]:
-        """A function that adds rows. Those that were added are kept however the block ends."""
+        """A function that appends rows. Rows that were appended are kept however the block ends."""
         with self.path.open("r+b") as stream:
             stream.seek(self._first_byte(stream) + self.rows * self._row)
             begin = saved = time.monotonic()
@@ -161,10 +152,10 @@ class FeatureFile:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Let no other process make the same rows meanwhile: it waits, and then finds them."""
+        """Keep other processes from computing the same rows: they wait, and then find them."""
         try:
             import fcntl
-        except ImportError:  # not to be had on Windows, where runs at the same time have to use caches of their own
+        except ImportError:  # on Windows, runs at the same time have to use separate caches
             yield
             return
         with self.record.with_suffix(".lock").open("wb") as lock:
@@ -185,20 +176,26 @@ class FeatureFile:
         with replacing(self.record) as temporary:
             temporary.write_text(json.dumps(noted, indent=1), encoding="utf-8")
 
+    def _check(self) -> int:
+        """Take over the record, and see that the rows are those it describes."""
+        noted = json.loads(self.record.read_text(encoding="utf-8"))
+        if noted["facts"] != self.facts:
+            raise ValueError("its record is about something else")
+        self.rows, self.checksum, self.seconds = int(noted["rows"]), int(noted["checksum"]), float(noted["seconds"])
+        checksum, left = 0, self.rows * self._row
+        with self.path.open("rb") as stream:
+            self._first_byte(stream)
+            while left > 0 and (data := stream.read(min(left, _CHECKED))):
+                checksum, left = zlib.crc32(data, checksum), left - len(data)
+        if left or checksum != self.checksum or self.rows > self.shape[0]:
+            raise ValueError("its rows are not those of its record")
+        return self.rows
+
     def _first_byte(self, stream: BinaryIO) -> int:
-        """Where the rows begin; ValueError unless the file says it holds what it should."""
+        """Where the rows begin; ValueError unless the header is the expected one."""
         stream.seek(0)
         np.lib.format.read_magic(stream)
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
         if shape != self.shape or fortran or dtype != np.dtype("<f4"):
-            raise ValueError("another array")
+            raise ValueError("it holds another array")
         return stream.tell()
-
-    def _as_noted(self) -> bool:
-        """Whether the rows that are said to be done have the checksum they should."""
-        checksum, left = 0, self.rows * self._row
-        with self.path.open("rb") as stream:
-            self._first_byte(stream)
-            while left and (data := stream.read(min(left, _CHECKED))):
-                checksum, left = zlib.crc32(data, checksum), left - len(data)
-        return left == 0 and checksum == self.checksum

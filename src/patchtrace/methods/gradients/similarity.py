@@ -1,4 +1,4 @@
-"""Rivals that look into a trained model: whose gradient points the same way as the query's?"""
+"""Inner products and cosines of gradients, in one model or in several checkpoints of its training."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from patchtrace.attribution import Attribution
+from patchtrace.checks import choice, whole
+from patchtrace.compute import Compute
 from patchtrace.diffusion import Denoiser, checkpoints_of, spread
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
-from patchtrace.memory import DEFAULT_MEMORY, parse_memory
 from patchtrace.methods.base import Method, Requires, Resources
-from patchtrace.methods.gradient_features import features
-from patchtrace.methods.gradient_kernels import Features, cosines, products
-from patchtrace.methods.gradients import Gradients, Target
+from patchtrace.methods.gradients.features import features
+from patchtrace.methods.gradients.kernels import Features, cosines, products
+from patchtrace.methods.gradients.per_image import Gradients, Stream, Target
 from patchtrace.progress import Counter, Progress
 
 Metric = Literal["dot", "cosine"]
@@ -28,24 +28,22 @@ Model = Denoiser | str | Path
 
 
 class Options(TypedDict, total=False):
-    """Settings that all methods on gradients take by name; see :class:`GradientSimilarity`."""
+    """Keyword arguments of all methods on gradients; see :class:`GradientSimilarity`."""
 
     timesteps: int | Sequence[int]
     draws: int
     dimension: int | None
     seed: int
     cache: str | Path | None
-    device: str
-    memory: str | int
+    compute: Compute | None
 
 
 class GradientMethod(Method):
     """What methods on gradients share: models, and features of images under each of them.
 
-    The feature of an image is its gradient, the mean over timesteps and noises, made short by a random projection.
+    The feature of an image is its gradient, the mean over timesteps and noises, shortened by a random projection.
     Image number i of the training set, and query number i, always get the same noises: a feature depends on the model,
-    the image and its number, on no other image. Features are kept in files that methods with the same settings share;
-    ``earlier_`` are the seconds that were spent on those that an attribution found there.
+    the image and its number, on no other image. Features are kept in files that methods with the same settings share.
     """
 
     target: ClassVar[Target] = "loss"
@@ -62,14 +60,12 @@ class GradientMethod(Method):
         dimension: int | None = 4096,
         seed: int = 0,
         cache: str | Path | None = None,
-        device: str = "cpu",
-        memory: str | int = DEFAULT_MEMORY,
+        compute: Compute | None = None,
     ) -> None:
         self.model, self.timesteps, self.draws, self.dimension, self.seed = model, timesteps, draws, dimension, seed
-        self.cache, self.device, self.memory = cache, device, memory
+        self.cache, self.compute = cache, compute or Compute()
         self.models_: tuple[str, ...] = ()
         self.timesteps_: list[int] = []
-        self.earlier_ = 0.0
 
     @classmethod
     def create(cls, resources: Resources, **arguments: Any) -> Self:
@@ -77,14 +73,12 @@ class GradientMethod(Method):
             raise PatchtraceError(
                 f"{cls.name} requires a model that was trained on the collection: give its directory (--model DIR)"
             )
-        compute = resources.compute
         return cls(
             resources.model,
             timesteps=resources.timesteps,
             dimension=resources.dimension,
             cache=resources.cache,
-            device=compute.device or "cpu",
-            memory=compute.memory,
+            compute=resources.compute,
             **arguments,
         )
 
@@ -108,19 +102,17 @@ class GradientMethod(Method):
     def _models(self) -> Iterator[Denoiser]:
         """One after the other, so that no more than one is in memory for this."""
         for place in self._places():
-            yield place if isinstance(place, Denoiser) else Denoiser.load(place, self.device)
+            yield place if isinstance(place, Denoiser) else Denoiser.load(place, self.compute.device or "cpu")
 
     def _gradients(self, denoiser: Denoiser) -> Gradients:
         times = tuple(spread(self.timesteps, len(denoiser.schedule)))
         return Gradients(denoiser, times, self.draws, self.seed, self.target)
 
     def _check(self, train: ImageSet) -> None:
-        least = {"draws": 1, "seed": 0} | ({} if self.dimension is None else {"dimension": 1})
-        for name, smallest in least.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < smallest:
-                raise PatchtraceError(f"{name} is {value!r}: use a whole number of at least {smallest}")
-        parse_memory(self.memory)
+        whole("draws", self.draws, 1)
+        whole("seed", self.seed, 0)
+        if self.dimension is not None:
+            whole("dimension", self.dimension, 1)
         models = []
         for denoiser in self._models():
             denoiser.check(train)
@@ -133,7 +125,6 @@ class GradientMethod(Method):
         self, train: ImageSet, queries: ImageSet, progress: Progress | None
     ) -> Iterator[tuple[Features, Features]]:
         """For each model the features of the training images and those of the queries."""
-        memory = parse_memory(self.memory)
         total = len(self.models_) * (len(train) + len(queries)) * len(self.timesteps_) * self.draws
         count = Counter(progress, total)
         self.earlier_ = 0.0
@@ -141,17 +132,24 @@ class GradientMethod(Method):
             gradients = self._gradients(denoiser)
             if gradients.model != known:
                 raise PatchtraceError("the model is another than when fit was called: call fit(train) again")
-            of_train, before = features(
-                gradients, self.dimension, train, "train", self._directory(), memory=memory, count=count
-            )
-            of_queries, before_too = features(
-                gradients, self.dimension, queries, "queries", self._directory(), memory=memory, count=count
-            )
-            self.earlier_ += before + before_too
-            yield of_train, of_queries
+            found = []
+            sets: tuple[tuple[ImageSet, Stream], ...] = ((train, "train"), (queries, "queries"))
+            for images, stream in sets:
+                rows, earlier = features(
+                    gradients,
+                    self.dimension,
+                    images,
+                    stream,
+                    self._directory(),
+                    memory=self.compute.budget.total,
+                    count=count,
+                )
+                self.earlier_ += earlier
+                found.append(rows)
+            yield found[0], found[1]
 
     def _directory(self) -> Path:
-        """Where features are kept: in the cache, or as long as this object lives."""
+        """Where features are kept: in the cache, or in a directory that lives as long as this object."""
         if self.cache is not None:
             return Path(self.cache)
         if self._temporary is None:
@@ -167,26 +165,25 @@ class GradientSimilarity(GradientMethod):
     ----------
     model : Denoiser or path
         A trained model, or its directory: a diffusers pipeline with an unconditional UNet2DModel that predicts noise.
-    metric : {"dot", "cosine"}
-        Whether gradients are first brought to length 1.
-    timesteps : int or sequence of int
-        At which timesteps the gradient is taken, or how many of them, spread evenly over the schedule. The gradient is
-        their mean.
-    draws : int
+    metric : {"dot", "cosine"}, default "dot"
+        The cosine compares directions only.
+    timesteps : int or sequence of int, default 10
+        Timesteps at which the gradient is taken, or their number, spread evenly over the schedule. The gradient is the
+        mean over them.
+    draws : int, default 1
         Noises at each timestep.
-    dimension : int or None
-        Gradients are projected at random to so many numbers, 4 bytes each in the cache. An inner product is then off by
-        about ``1 / sqrt(dimension)`` of the two lengths. None: nothing is projected, which is exact and takes as many
+    dimension : int or None, default 4096
+        Length that gradients are projected to at random, 4 bytes for each number in the cache. An inner product is then
+        off by about ``1 / sqrt(dimension)`` of the two lengths. None: no projection, which is exact and takes as many
         numbers for each image as the model has weights.
-    seed : int
-        Of the noise and the projection.
+    seed : int, default 0
+        Seed of the noise and the projection.
     cache : path, optional
-        A directory where projected gradients are kept: a run that was killed goes on, and a second one, of this or
-        another method, finds them. Without it they are in a temporary directory as long as the object lives.
-    device : str
-        Where models from directories are loaded to, such as ``"cuda"``.
-    memory : str or int
-        How much may be used at once, such as ``"2GB"``; it decides how many images go through the model together.
+        Directory in which projected gradients are kept: a run that was killed resumes, and a second one, of this or
+        another method, reuses them. By default a temporary directory that lives as long as the object.
+    compute : Compute, optional
+        Its device (by default the CPU) is where models are loaded to; its memory decides how many images go through
+        the model together.
 
     Examples
     --------
@@ -213,33 +210,26 @@ class GradientSimilarity(GradientMethod):
 
     def attribute(self, queries: Any, *, progress: Progress | None = None) -> Attribution:
         train, opened = self._opened(queries)
-        return self._result(train, opened, self._mean(train, opened, self.metric, progress))
-
-    def _mean(
-        self, train: ImageSet, queries: ImageSet, metric: Metric, progress: Progress | None
-    ) -> NDArray[np.float64]:
-        """The mean over models of what the metric says."""
-        compare = products if metric == "dot" else cosines
-        total = np.zeros((len(queries), len(train)))
-        for of_train, of_queries in self._features(train, queries, progress):
-            total += compare(of_queries, of_train, parse_memory(self.memory))
-        return total / len(self.models_)
+        compare = products if self.metric == "dot" else cosines
+        total = np.zeros((len(opened), len(train)))
+        for of_train, of_queries in self._features(train, opened, progress):
+            total += compare(of_queries, of_train, self.compute.budget.total)
+        return self._result(train, opened, total / len(self.models_))
 
     def _check(self, train: ImageSet) -> None:
-        if self.metric not in get_args(Metric):
-            raise PatchtraceError(f"metric is {self.metric!r}: use one of {', '.join(get_args(Metric))}")
+        choice("metric", self.metric, get_args(Metric))
         super()._check(train)
 
 
 class TracInCP(GradientSimilarity):
-    """The inner product of gradients, as a mean over models that were kept on the way of a training.
+    """The inner product of gradients, as a mean over checkpoints of a training.
 
     Parameters
     ----------
     models : path, or sequence of Denoiser or path
         The directory of a training with ``checkpoints``, or the models themselves. The paper takes four.
-    timesteps, draws, dimension, seed, cache, device, memory
-        As for :class:`GradientSimilarity`. Each model has a projection of its own.
+    timesteps, draws, dimension, seed, cache, compute
+        As for :class:`GradientSimilarity`. Each model has its own projection.
 
     Examples
     --------
@@ -276,13 +266,13 @@ class TracInCP(GradientSimilarity):
 
 
 class GAS(TracInCP):
-    """The cosine of gradients, as a mean over models that were kept on the way of a training.
+    """The cosine of gradients, as a mean over checkpoints of a training.
 
     Parameters
     ----------
     models
         As for :class:`TracInCP`.
-    timesteps, draws, dimension, seed, cache, device, memory
+    timesteps, draws, dimension, seed, cache, compute
         As for :class:`GradientSimilarity`.
     """
 
