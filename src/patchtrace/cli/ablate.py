@@ -11,6 +11,7 @@ import click
 
 from patchtrace.cli.common import UNREADABLE, progress_bar, say_skipped
 from patchtrace.cli.options import (
+    SOURCE,
     check_memory,
     check_output,
     collection_options,
@@ -73,7 +74,7 @@ study_options = several(
             "query",
             required=True,
             multiple=True,
-            type=click.Path(exists=True),
+            type=SOURCE,
             help="The pictures whose losses are in the truth, in the same order.",
         ),
         click.option("--query-key", help="Which array or column holds the queries; see --train-key."),

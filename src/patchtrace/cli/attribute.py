@@ -16,6 +16,7 @@ from click.core import ParameterSource
 
 from patchtrace.cli.common import UNREADABLE, print_table, progress_bar, say_skipped, write_run
 from patchtrace.cli.options import (
+    SOURCE,
     check_memory,
     check_output,
     check_sampling,
@@ -57,7 +58,7 @@ METHODS = {
 
 
 @click.command()
-@click.argument("query", nargs=-1, required=True, type=click.Path(exists=True))
+@click.argument("query", nargs=-1, required=True, type=SOURCE)
 @collection_options
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="A shipped recipe.  [default: by size]")
 @click.option("--recipe", type=click.Path(exists=True, dir_okay=False), help="A recipe in TOML.")

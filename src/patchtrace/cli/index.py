@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,8 @@ import click
 from click.core import ParameterSource
 
 from patchtrace.cli.common import UNREADABLE, list_skipped, printable, progress_bar, say_skipped
-from patchtrace.cli.options import check_output, reading_options
-from patchtrace.images import Decoding, Skipped, Store, has_own_size
-from patchtrace.images.store.items import is_url
+from patchtrace.cli.options import SOURCE, check_output, reading_options
+from patchtrace.images import Decoding, Store, has_own_size
 from patchtrace.images.store.manifest import MANIFEST
 from patchtrace.images.store.pool import TIMEOUT
 from patchtrace.images.store.reader import is_store
@@ -25,7 +23,7 @@ _OF_PATHS = ("key", "layout", "follow_symlinks", "replace")
 
 
 @click.command()
-@click.argument("path", nargs=-1)
+@click.argument("path", nargs=-1, type=SOURCE)
 @click.option(
     "-o",
     "--output",
@@ -63,11 +61,10 @@ def index(context: click.Context, /, path: tuple[str, ...], store: Path, **optio
       patchtrace store verify photos.store
     """
     _check_usage(context, path, store)
-    inputs = [name for name in path if not is_url(name)]
-    check_output(store, inputs)
+    check_output(store, list(path))
     quiet = options["quiet"]
     size = options["size"]
-    if size is None and not (store / MANIFEST).exists() and not (inputs and has_own_size(inputs)):
+    if size is None and not (store / MANIFEST).exists() and not has_own_size(path):
         size = (DEFAULT_SIZE, DEFAULT_SIZE)
     decoding = Decoding(size=size, grey=options["grey"], fit=options["fit"], crop=options["crop"], exif=options["exif"])
     with progress_bar("indexing", quiet) as progress:
@@ -77,10 +74,9 @@ def index(context: click.Context, /, path: tuple[str, ...], store: Path, **optio
             progress=progress,
             **{name: options[name] for name in (*_OF_PATHS, "jobs", "timeout")},
         )
-    skipped = tuple(Skipped(lost.id, lost.reason) for lost in done.skipped)
     listed = store / "skipped.csv"
-    if skipped:
-        list_skipped(skipped, listed)
+    if done.skipped:
+        list_skipped(done.skipped, listed)
     else:
         listed.unlink(missing_ok=True)
     if not quiet:
@@ -88,22 +84,21 @@ def index(context: click.Context, /, path: tuple[str, ...], store: Path, **optio
             click.echo(printable(remark), err=True)
     counts = {name: getattr(done, name) for name in ("added", "changed", "removed", "kept")}
     if options["as_json"]:
-        click.echo(json.dumps({"store": str(store), **counts, "skipped": [asdict(item) for item in skipped]}, indent=1))
+        click.echo(
+            json.dumps({"store": str(store), **counts, "skipped": [item.record() for item in done.skipped]}, indent=1)
+        )
     else:
         channels, height, width = Store(store).manifest().shape
         total = done.added + done.changed + done.kept
         click.echo(f"{store}: {total:,} images, {height} x {width}, {channels} channels")
         click.echo(f"  {done.added:,} added, {done.changed:,} changed, {done.removed:,} removed, {done.kept:,} kept")
-    if skipped:
-        say_skipped(skipped, listed)
+    if done.skipped:
+        say_skipped(done.skipped, listed)
         return UNREADABLE
     return 0
 
 
 def _check_usage(context: click.Context, paths: Sequence[str], store: Path) -> None:
-    for name in paths:
-        if not is_url(name) and not Path(name).exists():
-            raise click.UsageError(f"there is nothing at {name!r}: give folders, images or data files")
     if not paths:
         if not is_store(store):
             raise click.UsageError(f"there is no store at {str(store)!r} yet: say which images to index")

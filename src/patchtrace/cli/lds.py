@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from patchtrace.attribution import Attribution
 from patchtrace.cli.common import UNREADABLE, printable, progress_bar, say_skipped
 from patchtrace.cli.compare import named
-from patchtrace.cli.options import check_output, collection_options, read_collection, read_queries
+from patchtrace.cli.options import SOURCE, check_output, collection_options, read_collection, read_queries
 from patchtrace.cli.training import training_from, training_options, units_options
 from patchtrace.diffusion import Denoiser, Training, train
 from patchtrace.errors import PatchtraceError
@@ -36,7 +36,7 @@ LOOK_INTO_A_MODEL = ("gradient-dot", "gradient-cosine", "tracincp", "gas", "trak
 
 @click.command("lds")
 @collection_options
-@click.option("--queries", "query", multiple=True, type=click.Path(exists=True), help="Pictures that are attributed.")
+@click.option("--queries", "query", multiple=True, type=SOURCE, help="Pictures that are attributed.")
 @click.option("--generated", type=click.IntRange(1), help="Or so many that a model of the whole collection makes.")
 @click.option("--query-key", help="Which array or column holds the queries; see --train-key.")
 @training_options

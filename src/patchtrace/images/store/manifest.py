@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
-from patchtrace.images.decode import Decoding
+from patchtrace.images.decode import Decoding, Skipped
 
 MANIFEST = "patchtrace-store.json"
 LOCK = "patchtrace-store.lock"
@@ -77,18 +77,7 @@ class ShardEntry:
 
 
 @dataclass(frozen=True)
-class Lost:
-    """An image that could not be read: why, and by what its file would be known not to have changed."""
-
-    id: str
-    reason: str
-    size: int = -1
-    stamp: str = ""
-    container: str = ""
-
-
-@dataclass(frozen=True)
-class Source:
+class Origin:
     """Where images came from; size and stamp of an archive or a table, which is read again when they differ."""
 
     path: str
@@ -103,9 +92,9 @@ class Manifest:
     shape: tuple[int, int, int]
     shards: tuple[ShardEntry, ...]
     decoding: Decoding | None
-    sources: tuple[Source, ...]
+    sources: tuple[Origin, ...]
     options: dict[str, Any]
-    skipped: tuple[Lost, ...]
+    skipped: tuple[Skipped, ...]
     remarks: tuple[str, ...]
     fingerprint: str
 
@@ -116,7 +105,7 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {"format": "patchtrace store", "version": VERSION, **asdict(self)}
+        return {"format": "patchtrace store", "version": VERSION, **_record(self)}
 
     @property
     def sha256(self) -> str:
@@ -145,9 +134,9 @@ class Manifest:
                 shape_from(told["shape"]),
                 shards_from(told["shards"]),
                 decoding_from(told["decoding"]),
-                tuple(Source(**item) for item in told["sources"]),
+                tuple(Origin(**item) for item in told["sources"]),
                 dict(told["options"]),
-                tuple(Lost(**item) for item in told["skipped"]),
+                tuple(Skipped(**item) for item in told["skipped"]),
                 tuple(map(str, told["remarks"])),
                 str(told["fingerprint"]),
             )
@@ -164,11 +153,11 @@ class Journal:
     decoding: Decoding | None
     shape: tuple[int, int, int] | None = None
     shards: tuple[ShardEntry, ...] = ()
-    skipped: tuple[Lost, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
 
     def write(self, store: Path) -> None:
         """Record it."""
-        write_sealed(store / JOURNAL, asdict(self))
+        write_sealed(store / JOURNAL, _record(self))
 
     @classmethod
     def read(
@@ -183,7 +172,7 @@ class Journal:
                 decoding_from(told["decoding"]),
                 shape_from(told["shape"]),
                 shards_from(told["shards"]),
-                tuple(Lost(**item) for item in told["skipped"]),
+                tuple(Skipped(**item) for item in told["skipped"]),
             )
         except (OSError, PatchtraceError, KeyError, TypeError, ValueError):
             return cls(base, sources or (), decoding)  # nothing is lost but time
@@ -295,10 +284,15 @@ def shards_from(told: Sequence[dict[str, Any]]) -> tuple[ShardEntry, ...]:
 
 def decoding_from(told: dict[str, Any] | None) -> Decoding | None:
     """Rules out of plain data."""
-    if told is None:
-        return None
-    known = {field.name: told[field.name] for field in fields(Decoding)}
-    return Decoding(**{**known, "size": None if known["size"] is None else tuple(known["size"])})
+    return None if told is None else Decoding.from_record(told)
+
+
+def _record(state: Manifest | Journal) -> dict[str, Any]:
+    """Plain data. Whose image was skipped is left out: in a store it is always the collection's."""
+    told = asdict(state)
+    for item in told["skipped"]:
+        del item["of"]
+    return told
 
 
 def _plain(told: object) -> bytes:

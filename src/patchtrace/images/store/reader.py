@@ -6,17 +6,18 @@ import hashlib
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Decoding
+from patchtrace.images.pixels import Places
+from patchtrace.images.sources.base import Opened, Reading, Source, is_url
 from patchtrace.images.store.manifest import LOCK, MANIFEST, Damaged, Manifest, Table
-from patchtrace.images.store.shards import StorePixels, read_table
+from patchtrace.images.store.pixels import StorePixels
+from patchtrace.images.store.shards import read_table
 
 #: How often a state may be replaced, and its files deleted, while it is being opened.
 _ATTEMPTS = 5
@@ -27,17 +28,25 @@ def is_store(path: Path) -> bool:
     return any(os.path.isfile(path / name) for name in (MANIFEST, LOCK))
 
 
-@dataclass(frozen=True)
-class Opened:
-    """One state of a store, with its files open."""
+class StoreSource(Source):
+    """A store as a source: pixels and ids as they are in it."""
 
-    manifest: Manifest
-    pixels: StorePixels
-    ids: tuple[str, ...]
-    originals: Originals | tuple[()]
+    kind = "a store"
+    own_size = True
+
+    @classmethod
+    def recognises(cls, place: Any) -> bool:
+        """Whether a store is here, finished or not."""
+        return isinstance(place, Path) and is_store(place)
+
+    def opened(self, reading: Reading) -> Opened:
+        """Its state, unless other rules are asked for than it was made by."""
+        manifest, opened = open_store(self.place)
+        check_rules(self.place, manifest, reading.rules)
+        return opened
 
 
-def open_store(path: Path) -> Opened:
+def open_store(path: Path) -> tuple[Manifest, Opened]:
     """The state that the store has now. Manifest and tables are checked in full, shards by their length.
 
     The content of a shard is checked when the first of its images is read.
@@ -59,9 +68,9 @@ def open_store(path: Path) -> Opened:
             raise
         root = _root([source.path for source in manifest.sources])
         named = tuple(ids)
-        originals = Originals(path, root, pixels, named) if root is not None else ()
+        originals: Sequence[bytes | None] = Originals(path, root, pixels, named) if root is not None else ()
         pixels.know(named, manifest.fingerprint)
-        return Opened(manifest, pixels, named, originals)
+        return manifest, Opened(pixels, named, manifest.skipped, manifest.decoding, manifest.remarks, originals)
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -86,7 +95,7 @@ def check_rules(store: Path, manifest: Manifest, rules: Decoding) -> None:
 
 def _root(sources: list[str]) -> Path | None:
     """The folder that ids are relative to, if it is on this machine."""
-    if any("://" in source for source in sources):
+    if any(is_url(source) for source in sources):
         return None
     folder = sources[0] if len(sources) == 1 and os.path.isdir(sources[0]) else None
     try:
@@ -134,7 +143,7 @@ class Originals(Sequence["bytes | None"]):
             return None
         return raw if hashlib.sha256(raw).hexdigest() == table.source(row) else None
 
-    def select(self, places: NDArray[np.integer[Any]]) -> Originals:
+    def select(self, places: Places) -> Originals:
         """Those of the images at these places."""
         ids = tuple(self._ids[place] for place in places)
         return Originals(self._store, self._root, self._pixels.select(places), ids)

@@ -10,27 +10,17 @@ from dataclasses import replace as with_changes
 from pathlib import Path
 from typing import Any
 
+from patchtrace.checks import positive, whole
 from patchtrace.errors import PatchtraceError
-from patchtrace.images import sources as where
 from patchtrace.images.decode import Decoding
-from patchtrace.images.imageset import ImageSet, has_own_size
-from patchtrace.images.store.items import container_of, is_url, named, parts_of
-from patchtrace.images.store.manifest import (
-    JOURNAL,
-    LOCK,
-    MANIFEST,
-    SHARDS,
-    Damaged,
-    Journal,
-    Manifest,
-    ShardEntry,
-    Source,
-)
+from patchtrace.images.sources.base import Reading, find, parts, with_crop
+from patchtrace.images.store.item import origin_of
+from patchtrace.images.store.manifest import JOURNAL, LOCK, MANIFEST, SHARDS, Damaged, Journal, Manifest, ShardEntry
 from patchtrace.images.store.pool import MEMORY, TIMEOUT, Pool
 from patchtrace.images.store.reader import check_rules, is_store
 from patchtrace.images.store.shards import Shard, read_table
 from patchtrace.images.store.update import Update, Updated, default_jobs
-from patchtrace.progress import Progress
+from patchtrace.progress import Progress, Watch
 
 
 class Store:
@@ -46,6 +36,7 @@ class Store:
     Examples
     --------
     >>> import tempfile, numpy as np
+    >>> from patchtrace import ImageSet
     >>> folder = tempfile.TemporaryDirectory()
     >>> np.save(f"{folder.name}/photos.npy", np.zeros((5, 8, 8, 3), np.uint8))
     >>> store = Store(f"{folder.name}/store")
@@ -105,13 +96,9 @@ class Store:
         shard_images : int, optional
             Most images in a shard.
         """
-        if jobs is not None and jobs < 1:
-            raise PatchtraceError(f"jobs is {jobs}: use a number of at least 1")
-        if not timeout > 0:
-            raise PatchtraceError(f"timeout is {timeout}: use a number of seconds above 0")
-        asked = None if sources is None else tuple(named(path) for path in sources)
-        if asked == ():
-            raise PatchtraceError("an empty list cannot be indexed: give a folder, an image or a data file")
+        jobs = default_jobs() if jobs is None else whole("jobs", jobs, 1)
+        positive("timeout", timeout)
+        asked = None if sources is None else tuple(source.address for source in find(list(sources)))
         options: dict[str, Any] = {"key": key, "layout": layout, "follow_symlinks": follow_symlinks}
         self._may_be_made(asked)
         with self._locked():
@@ -125,9 +112,8 @@ class Store:
                 check_rules(self.path, base, rules)
                 rules = base.decoding or Decoding(size=base.shape[1:], grey=base.shape[0] == 1)
             try:
-                return self._update(
-                    base, paths, rules, trusted, options, (jobs, timeout, memory), progress, shard_images
-                )
+                pool = Pool(rules, jobs, timeout, memory)
+                return self._update(base, paths, rules, trusted, options, pool, Watch.of(progress), shard_images)
             except OSError as error:
                 raise PatchtraceError(
                     f"cannot write the store {str(self.path)!r}: {error.strerror or error}. "
@@ -141,39 +127,34 @@ class Store:
         rules: Decoding,
         trusted: bool,
         options: dict[str, Any],
-        limits: tuple[int | None, float, int],
-        progress: Progress | None,
+        pool: Pool,
+        progress: Watch,
         shard_images: int | None,
     ) -> Updated:
         (self.path / SHARDS).mkdir(exist_ok=True)
-        if not is_url(paths[0]) and has_own_size(list(paths)):
+        found = find(list(paths))
+        origins = tuple(map(origin_of, found))  # before they are read: a change from here on is seen by the next update
+        if len(found) == 1 and found[0].own_size:
             if is_store(Path(paths[0])):
                 raise PatchtraceError(f"{paths[0]!r} is a store already: open it as it is")
             update = Update.begin(self.path, base, paths, rules, trusted, shard_images)
-            source = container_of(Path(paths[0])) if os.path.isfile(paths[0]) else Source(paths[0])
-            made: Decoding | None = base.decoding if base else None
-            if not update.unchanged(source):
-                images = ImageSet.open(paths[0], key=options["key"], layout=options["layout"], decoding=rules)
+            made = base.decoding if base else None
+            if not update.unchanged(origins[0]):
+                images = found[0].opened(Reading(**options, rules=rules))
                 made = images.decoding
-                update.array(source, images, progress)
-            return update.commit((source,), options, made, [])
-        remarks: list[str] = []
-        if not is_url(paths[0]):
-            # an update has the crop of the first run; the remark on it is made again
-            cut, remarks = where.celeba_crop(
-                [Path(path) for path in paths], with_changes(rules, crop=None) if base else rules
-            )
-            if base is None:
-                rules = cut
-            elif cut != rules:
-                remarks = []
-        parts = parts_of(paths, options["key"], options["follow_symlinks"], rules)
+                update.array(origins[0], images, progress)
+            return update.commit(origins, options, made, [])
+        # an update has the crop of the first run; the remark on it is made again
+        cut, remarks = with_crop(found, with_changes(rules, crop=None) if base else rules)
+        if base is None:
+            pool.rules = rules = cut
+        elif cut != rules:
+            remarks = []
+        read = parts(found, Reading(**options, rules=rules))
         update = Update.begin(self.path, base, paths, rules, trusted, shard_images)
-        jobs, timeout, memory = limits
-        with Pool(rules, jobs or default_jobs(), timeout, memory) as pool:
-            update.files(parts, pool, progress)
-        remarks += [remark for part in parts for remark in part.remarks]
-        return update.commit(tuple(part.source for part in parts), options, rules, remarks)
+        with pool:
+            update.files(origins, found, read, pool, progress)
+        return update.commit(origins, options, rules, remarks + [remark for part in read for remark in part.remarks])
 
     def _may_be_made(self, asked: tuple[str, ...] | None) -> None:
         if is_store(self.path):

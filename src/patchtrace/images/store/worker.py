@@ -59,7 +59,7 @@ def main() -> None:
     orders, answers = 0, os.dup(1)
     os.dup2(2, 1)  # what a library prints must not end up among the answers
     settings, _ = receive(orders)
-    rules = Decoding(**{**settings["rules"], "size": settings["rules"]["size"] and tuple(settings["rules"]["size"])})
+    rules = Decoding.from_record(settings["rules"])
     _limit(settings["memory"])
     send(answers, {"ready": True})
     while True:
