@@ -13,7 +13,7 @@ import pytest
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.images.arrays import from_array, from_file
-from patchtrace.images.sources import Reading, find
+from patchtrace.images.sources.base import Reading, find
 
 #: Two pictures of three channels, 6 x 5, of which no two values are equal: no wrong order of axes looks right.
 PICTURES = np.arange(2 * 3 * 6 * 5, dtype=np.uint8).reshape(2, 3, 6, 5)

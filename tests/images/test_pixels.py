@@ -88,12 +88,14 @@ def test_what_is_computed_from_pixels_in_memory_is_a_plain_array():
 
 def test_no_module_imports_in_a_circle():
     root = Path(patchtrace.images.__file__).parent
-    graph = {}
+    modules = {}
     for path in root.rglob("*.py"):
-        name = ".".join(("patchtrace.images", *path.relative_to(root).with_suffix("").parts))
-        found = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
-        graph[name] = {node.module for node in found} | {
-            f"{node.module}.{a.name}" for node in found for a in node.names
-        }
+        name = ".".join(("patchtrace", "images", *path.relative_to(root).with_suffix("").parts))
+        modules[name.removesuffix(".__init__")] = path
+    graph = {}
+    for name, path in modules.items():
+        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        pairs = [(node.module, f"{node.module}.{alias.name}") for node in nodes for alias in node.names]
+        graph[name] = {item if item in modules else module for module, item in pairs}
     order = list(TopologicalSorter(graph).static_order())  # raises CycleError
     assert order.index("patchtrace.images.decode") < order.index("patchtrace.images.imageset")

@@ -19,7 +19,9 @@ import pytest
 from PIL import Image
 
 from patchtrace.errors import PatchtraceError
-from patchtrace.images import Decoding, ImageSet, sources
+from patchtrace.images import Decoding, ImageSet
+from patchtrace.images.sources import base as sources
+from patchtrace.images.sources.files import Folder
 
 COLOURS = {"red": [255, 0, 0], "lime": [0, 255, 0], "blue": [0, 0, 255]}
 RED, LIME, BLUE = COLOURS.values()
@@ -143,10 +145,7 @@ def test_ids_do_not_depend_on_the_order_in_which_the_file_system_lists(
                 yield sorted(scan, key=lambda child: child.name, reverse=backwards)
 
         monkeypatch.setattr(os, "scandir", listing)
-        found = [
-            name
-            for name, _ in sources.Folder(tmp_path).entries(sources.Reading(follow_symlinks=follow_symlinks)).stream
-        ]
+        found = [name for name, _ in Folder(tmp_path).entries(sources.Reading(follow_symlinks=follow_symlinks)).stream]
         monkeypatch.undo()
         return found
 

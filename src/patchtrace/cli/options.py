@@ -19,7 +19,7 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding, ImageSet, has_own_size
 from patchtrace.images.arrays import LAYOUTS
 from patchtrace.images.decode import MOST_SIDE
-from patchtrace.images.sources import recognised
+from patchtrace.images.sources.base import recognised
 from patchtrace.memory import DEFAULT_MEMORY, parse_memory
 
 

@@ -14,11 +14,11 @@ from PIL import Image
 
 from patchtrace.checks import store, whole
 from patchtrace.errors import PatchtraceError
-from patchtrace.images import sources
 from patchtrace.images.arrays import picture
 from patchtrace.images.decode import Decoding, Skipped, Unreadable, decode
 from patchtrace.images.downscaled import DownscaledPixels
 from patchtrace.images.pixels import ArrayPixels, Pixels, fingerprint
+from patchtrace.images.sources import base as sources
 from patchtrace.images.sources.remote import fetched_ahead
 from patchtrace.images.store.reader import Originals
 from patchtrace.progress import Progress, Watch
@@ -269,9 +269,7 @@ def _of_entries(entries: sources.Entries, rules: Decoding, limit: int | None, pr
         if len(ids) == limit:
             break
     if not ids:
-        lines = [f"{s.id}: {s.reason}" for s in skipped[:5]] + [f"({remark})" for remark in entries.remarks]
-        counted = f"; {len(skipped)} were unreadable" if skipped else ""
-        raise PatchtraceError("\n  ".join([f"no readable image was found{counted}", *lines]))
+        raise sources.none_readable(skipped, entries.remarks)
     known = tuple(files) if any(files) else ()
     return ImageSet(np.stack(pictures), tuple(ids), tuple(skipped), rules, tuple(entries.remarks), known)
 

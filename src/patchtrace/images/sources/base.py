@@ -292,6 +292,13 @@ def total(read: Sequence[Entries]) -> int | None:
     return sum(counts) if len(counts) == len(read) else None
 
 
+def none_readable(skipped: Sequence[Skipped], remarks: Sequence[str]) -> PatchtraceError:
+    """The error for sources without a readable image, with the first few reasons."""
+    counted = f"; {len(skipped)} were unreadable" if skipped else ""
+    lines = [f"{item.id}: {item.reason}" for item in skipped[:5]] + [f"({remark})" for remark in remarks]
+    return PatchtraceError("\n  ".join([f"no readable image was found{counted}", *lines]))
+
+
 def _parent(source: Source) -> str:
     parent = os.path.dirname(str(source.place).rstrip("/"))
     return os.path.abspath(parent) if isinstance(source.place, Path) else parent

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.images.decode import Skipped
 from patchtrace.images.store import shards
 from patchtrace.images.store.item import Item
 from patchtrace.images.store.manifest import Damaged, Journal, Manifest, ShardEntry, Table
@@ -26,14 +25,15 @@ class KnownRows:
     Parameters
     ----------
     store : Path
-    shape : (int, int, int), optional
-        Channels, height and width of the images, if there are any.
-    skipped : dict of Skipped
-        By id, what the unfinished run could not read.
+    base : Manifest, optional
+        The state that is there.
+    journal : Journal
+        What an unfinished run has done.
     """
 
-    def __init__(self, store: Path, shape: tuple[int, int, int] | None, skipped: dict[str, Skipped]) -> None:
-        self.store, self.shape, self.skipped = store, shape, skipped
+    def __init__(self, store: Path, base: Manifest | None, journal: Journal) -> None:
+        self.store, self.shape = store, base.shape if base else journal.shape
+        self.skipped = {item.id: item for item in journal.skipped}
         self.damaged: list[str] = []
         self._entries: list[ShardEntry] = []
         self._tables: list[Table] = []
@@ -41,16 +41,10 @@ class KnownRows:
         self._before: list[NDArray[np.bool_]] = []
         self._dirty: set[int] = set()
         self._places: dict[str, int | list[int]] = {}
-
-    @classmethod
-    def read(cls, store: Path, base: Manifest | None, journal: Journal) -> KnownRows:
-        """What is there, all of it checked."""
-        known = cls(store, base.shape if base else journal.shape, {item.id: item for item in journal.skipped})
         for entry in base.shards if base else ():
-            known._learn(entry, entry.mask())
+            self._learn(entry, entry.mask())
         for entry in journal.shards:
-            known._learn(entry, np.zeros(entry.rows, dtype=np.bool_))
-        return known
+            self._learn(entry, np.zeros(entry.rows, dtype=np.bool_))
 
     def _learn(self, entry: ShardEntry, before: NDArray[np.bool_]) -> None:
         assert self.shape is not None

@@ -17,7 +17,7 @@ from patchtrace.images.pixels import Places
 from patchtrace.images.sources.base import Opened, Reading, Source, is_url
 from patchtrace.images.store.manifest import LOCK, MANIFEST, Damaged, Manifest, Table
 from patchtrace.images.store.pixels import StorePixels
-from patchtrace.images.store.shards import read_table
+from patchtrace.images.store.shards import live_ids, read_table
 
 #: How often a state may be replaced, and its files deleted, while it is being opened.
 _ATTEMPTS = 5
@@ -56,21 +56,16 @@ def open_store(path: Path) -> tuple[Manifest, Opened]:
         manifest = Manifest.read(path)
         try:
             pixels = StorePixels.of(path, list(manifest.shards), manifest.shape)
-            ids: list[str] = []
-            for entry in manifest.shards:
-                names = read_table(path, entry).ids
-                for start, stop in entry.live:
-                    ids += names[start:stop]
+            ids = live_ids(path, manifest.shards)
         except Damaged:
             # a writer and its gc may have been faster than we were
             if attempt + 1 < _ATTEMPTS and Manifest.read(path) != manifest:
                 continue
             raise
         root = _root([source.path for source in manifest.sources])
-        named = tuple(ids)
-        originals: Sequence[bytes | None] = Originals(path, root, pixels, named) if root is not None else ()
-        pixels.know(named, manifest.fingerprint)
-        return manifest, Opened(pixels, named, manifest.skipped, manifest.decoding, manifest.remarks, originals)
+        originals: Sequence[bytes | None] = Originals(path, root, pixels, ids) if root is not None else ()
+        pixels.know(ids, manifest.fingerprint)
+        return manifest, Opened(pixels, ids, manifest.skipped, manifest.decoding, manifest.remarks, originals)
     raise AssertionError("the last attempt returns or raises")
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,16 @@ def read_table(store: Path, entry: ShardEntry) -> Table:
         raise _damaged(path, str(error)) from error
 
 
+def live_ids(store: Path, entries: Iterable[ShardEntry]) -> tuple[str, ...]:
+    """The ids of all images of these shards."""
+    ids: list[str] = []
+    for entry in entries:
+        names = read_table(store, entry).ids
+        for start, stop in entry.live:
+            ids += names[start:stop]
+    return tuple(ids)
+
+
 class Shard:
     """The pixels of one shard, read by row. Its hash is checked before the first of them is given out."""
 
@@ -84,23 +96,17 @@ class Shard:
 
     def check_length(self) -> None:
         """What can be seen without reading: that it is there, and as long as it was."""
-        handle = self._open() if self._handle is None else self._handle
-        if handle != self._handle:
-            os.close(handle)
+        with self._opened():
+            pass
 
     def check(self) -> None:
         """See that the content is what was written."""
-        handle = self._open() if self._handle is None else self._handle
-        try:
+        with self._opened() as handle:
             self._check(handle)
-        finally:
-            if handle != self._handle:
-                os.close(handle)
 
     def read(self, row: int, into: NDArray[np.uint8]) -> None:
         """Fill ``into`` (images, channels, height, width) with consecutive rows, from ``row`` on."""
-        handle = self._open() if self._handle is None else self._handle
-        try:
+        with self._opened() as handle:
             if not self._checked:
                 self._check(handle)
             rest = into.reshape(-1).data
@@ -110,6 +116,13 @@ class Shard:
                 if got == 0:
                     raise _damaged(self.path, "it was cut short")
                 rest, place = rest[got:], place + got
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """The file that is held, or one that is open for now."""
+        handle = self._open() if self._handle is None else self._handle
+        try:
+            yield handle
         finally:
             if handle != self._handle:
                 os.close(handle)

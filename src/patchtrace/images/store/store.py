@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace as with_changes
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Decoding
 from patchtrace.images.sources.base import Reading, find, parts, with_crop
 from patchtrace.images.store.item import origin_of
-from patchtrace.images.store.manifest import JOURNAL, LOCK, MANIFEST, SHARDS, Damaged, Journal, Manifest, ShardEntry
+from patchtrace.images.store.manifest import JOURNAL, LOCK, MANIFEST, SHARDS, Damaged, Journal, Manifest
 from patchtrace.images.store.pool import MEMORY, TIMEOUT, Pool
 from patchtrace.images.store.reader import check_rules, is_store
 from patchtrace.images.store.shards import Shard, read_table
@@ -137,7 +138,7 @@ class Store:
         if len(found) == 1 and found[0].own_size:
             if is_store(Path(paths[0])):
                 raise PatchtraceError(f"{paths[0]!r} is a store already: open it as it is")
-            update = Update.begin(self.path, base, paths, rules, trusted, shard_images)
+            update = Update(self.path, base, paths, rules, trusted, shard_images)
             made = base.decoding if base else None
             if not update.unchanged(origins[0]):
                 images = found[0].opened(Reading(**options, rules=rules))
@@ -151,7 +152,7 @@ class Store:
         elif cut != rules:
             remarks = []
         read = parts(found, Reading(**options, rules=rules))
-        update = Update.begin(self.path, base, paths, rules, trusted, shard_images)
+        update = Update(self.path, base, paths, rules, trusted, shard_images)
         with pool:
             update.files(origins, found, read, pool, progress)
         return update.commit(origins, options, rules, remarks + [remark for part in read for remark in part.remarks])
@@ -191,18 +192,16 @@ class Store:
             return [str(error)]
         found = []
         for entry in manifest.shards:
-            for check in (self._check_pixels, self._check_table):
+            checks: tuple[Callable[[], object], ...] = (
+                Shard(self.path, entry, manifest.shape).check,
+                partial(read_table, self.path, entry),
+            )
+            for check in checks:
                 try:
-                    check(entry, manifest.shape)
+                    check()
                 except Damaged as error:
                     found.append(str(error))
         return found
-
-    def _check_pixels(self, entry: ShardEntry, shape: tuple[int, int, int]) -> None:
-        Shard(self.path, entry, shape).check()
-
-    def _check_table(self, entry: ShardEntry, _: tuple[int, int, int]) -> None:
-        read_table(self.path, entry)
 
     def duplicates(self) -> list[list[str]]:
         """Ids of images with exactly the same pixels, in groups of two or more."""

@@ -18,7 +18,7 @@ import numpy as np
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Decoding, Skipped, Unreadable
 from patchtrace.images.pixels import fingerprint
-from patchtrace.images.sources.base import Entries, Opened, Payload, Source, total
+from patchtrace.images.sources.base import Entries, Opened, Payload, Source, none_readable, total
 from patchtrace.images.sources.remote import fetched_ahead
 from patchtrace.images.store import shards
 from patchtrace.images.store.compact import compacted
@@ -49,46 +49,35 @@ class Update:
 
     Parameters
     ----------
+    store : Path
+        The store.
     base : Manifest, optional
         The state that is there.
-    journal : Journal
-        What an unfinished run has done.
-    known, builder : KnownRows and ShardBuilder
-        The rows to take from, and where others are added.
+    sources : tuple of str
+        The paths and URLs that are read; what an unfinished run with the same ones has done is taken over.
     rules : Decoding
+        How files become pixels.
     trusted : bool
         Whether a file with the size and time that are known is taken for the same without reading it.
+    shard_images : int, optional
+        Most images in a shard.
     """
 
     def __init__(
         self,
-        base: Manifest | None,
-        journal: Journal,
-        known: KnownRows,
-        builder: shards.ShardBuilder,
-        rules: Decoding,
-        trusted: bool,
-    ) -> None:
-        self.store, self.base, self.rules, self.trusted = known.store, base, rules, trusted
-        self._journal, self._known, self._builder = journal, known, builder
-        self._skipped: list[Skipped] = []
-        self._changed = 0
-
-    @classmethod
-    def begin(
-        cls,
         store: Path,
         base: Manifest | None,
         sources: tuple[str, ...],
         rules: Decoding,
         trusted: bool,
         shard_images: int | None = None,
-    ) -> Update:
-        """Read what is there, and what an unfinished run with the same sources and rules has left."""
-        journal = Journal.read(store, base.sha256 if base else "", sources, rules)
-        known = KnownRows.read(store, base, journal)
-        builder = shards.ShardBuilder(store, known.shape, shard_images or shards.SHARD_IMAGES)
-        return cls(base, journal, known, builder, rules, trusted)
+    ) -> None:
+        self.store, self.base, self.rules, self.trusted = store, base, rules, trusted
+        self._journal = Journal.read(store, base.sha256 if base else "", sources, rules)
+        self._known = KnownRows(store, base, self._journal)
+        self._builder = shards.ShardBuilder(store, self._known.shape, shard_images or shards.SHARD_IMAGES)
+        self._skipped: list[Skipped] = []
+        self._changed = 0
 
     def files(
         self, origins: tuple[Origin, ...], found: list[Source], read: list[Entries], pool: Pool, progress: Watch
@@ -126,9 +115,7 @@ class Update:
         entries = [entry for entry in self._known.entries() if entry.live] + list(self._builder.written)
         shape = self._builder.shape
         if not entries or shape is None:
-            lines = [f"{item.id}: {item.reason}" for item in self._skipped[:5]] + [f"({remark})" for remark in remarks]
-            counted = f"; {len(self._skipped)} were unreadable" if self._skipped else ""
-            raise PatchtraceError("\n  ".join([f"no readable image was found{counted}", *lines]))
+            raise none_readable(self._skipped, remarks)
         entries = compacted(self.store, entries, shape, self._builder.limit)
         before = self.base.count if self.base else 0
         if self.base and tuple(entries) == self.base.shards:
@@ -219,12 +206,7 @@ def _payload(task: Task) -> Payload:
 
 def _fingerprint(store: Path, entries: list[ShardEntry], shape: tuple[int, int, int]) -> str:
     """That of the same images in memory. Reads all of them, which also sees that they are what was written."""
-    ids: list[str] = []
-    for entry in entries:
-        names = shards.read_table(store, entry).ids
-        for start, stop in entry.live:
-            ids += names[start:stop]
-    return fingerprint(StorePixels.of(store, entries, shape), tuple(ids))
+    return fingerprint(StorePixels.of(store, entries, shape), shards.live_ids(store, entries))
 
 
 def default_jobs() -> int:
