@@ -78,23 +78,28 @@ class Decoding:
     Parameters
     ----------
     size : (int, int), optional
-        Height and width to bring every picture to. Without it pictures keep their size and must agree.
-    grey : bool
+        Height and width to bring every picture to. By default pictures keep their size and must agree.
+    grey : bool, default False
         One channel instead of three.
-    fit : {"cover", "pad"}
+    fit : {"cover", "pad"}, default "cover"
         Keep the shape of the picture and fill the frame, cutting what sticks out on both sides alike; or show all of
         it, centred on white.
     crop : int, optional
         First cut a square of this side out of the middle.
-    exif : {"apply", "ignore"}
+    exif : {"apply", "ignore"}, default "apply"
         Whether the EXIF orientation of a photograph is applied.
-    max_pixels : int
+    max_pixels : int, default 89478485
         A file that claims more pixels is not decoded. Pillow's own limit, twice the default, stands above it.
-    max_bytes : int
+    max_bytes : int, default 1 GiB
         A file that is larger is not read.
 
-    Not a choice: transparency is laid on white, 16-bit grey is scaled to 8 bits, CMYK and palettes become RGB,
+    Not a choice: transparency is composited on white, 16-bit grey is scaled to 8 bits, CMYK and palettes become RGB,
     an animation counts as its first frame, colour profiles are not applied, resizing is bicubic with antialiasing.
+
+    Examples
+    --------
+    >>> Decoding(size=(32, 32), fit="pad").record()["resize"]
+    'bicubic, antialiased'
     """
 
     size: tuple[int, int] | None = None

@@ -28,12 +28,12 @@ from patchtrace.progress import Progress, Watch
 class ImageSet:
     """Pictures of one size, in one order.
 
-    Made by :meth:`open`; the constructor is for those who have pixels already.
+    Made by :meth:`open`; the constructor is for pixels that are at hand already.
 
     Parameters
     ----------
-    pixels : array (images, channels, height, width)
-        u8, or float32 in [-1, 1] (latents: any float). Of a store they lie on disk: what is indexed is read.
+    pixels : array or Pixels (images, channels, height, width)
+        u8, or float32 in [-1, 1] (latents: any float). Those of a store stay on disk: what is indexed is read.
     ids : tuple of str
         A name for each image: its path relative to the folder, or its number.
     skipped : tuple of Skipped
@@ -41,9 +41,9 @@ class ImageSet:
     decoding : Decoding, optional
         The rules by which files became pixels; None where the pixels were given.
     remarks : tuple of str
-        What a reader should be told.
+        Notes for the user, such as links that were not followed.
     files : sequence of Path, bytes or None
-        The file of each image, or what was in it, where it has one of its own; empty if none has.
+        The file of each image, or its content, where it has a file of its own; empty if none has.
 
     Examples
     --------
@@ -195,28 +195,39 @@ class ImageSet:
         limit: int | None = None,
         progress: Progress | None = None,
     ) -> ImageSet:
-        """Open pictures, wherever they lie.
+        """Open pictures, wherever they are.
 
         Parameters
         ----------
-        source : path, list of paths, array, PIL image, Hugging Face dataset, or ImageSet
+        source : path, URL, list of them, array, PIL image, Hugging Face dataset, or ImageSet
             A folder (read recursively), an image file, a ``.npy``, ``.npz``, ``.parquet``, ``.arrow`` or ``.tar`` file
             (webdataset), CIFAR-10's folder or one of its batches, CelebA's ``img_align_celeba`` (cut to its middle
-            140 x 140), a store that ``patchtrace index`` made.
+            140 x 140), a store that ``patchtrace index`` made; the URL of a folder or an image, for fsspec; whatever
+            another :class:`~patchtrace.images.sources.base.Source` recognises.
         size : int or (int, int), optional
-            Side, or height and width, to bring every picture to. Without it they must be of one size.
+            Side, or height and width, to bring every picture to. By default they must be of one size.
         layout : str, optional
             How an array is laid out, such as ``"NHWC"``. Only needed where it can be read in two ways.
         key : str, optional
             Which array of a ``.npz``, or which column of a table.
         decoding : Decoding, optional
             All rules of decoding; ``size`` here goes before the one in it.
-        follow_symlinks : bool
+        follow_symlinks : bool, default False
             Whether links inside folders are followed.
         limit : int, optional
             Stop after this many images.
         progress : callable, optional
             Called with (done, total).
+
+        Returns
+        -------
+        ImageSet
+            What could not be read is in its ``skipped``.
+
+        Raises
+        ------
+        PatchtraceError
+            If no image can be read, or images differ in size and ``size`` is not given.
         """
         rules = decoding or Decoding()
         if not isinstance(rules, Decoding):

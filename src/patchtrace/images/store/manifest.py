@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -131,14 +130,11 @@ class Manifest:
             )
         try:
             return cls(
-                shape_from(told["shape"]),
-                shards_from(told["shards"]),
-                decoding_from(told["decoding"]),
-                tuple(Origin(**item) for item in told["sources"]),
-                dict(told["options"]),
-                tuple(Skipped(**item) for item in told["skipped"]),
-                tuple(map(str, told["remarks"])),
-                str(told["fingerprint"]),
+                **_from_record(told),
+                sources=tuple(Origin(**item) for item in told["sources"]),
+                options=dict(told["options"]),
+                remarks=tuple(map(str, told["remarks"])),
+                fingerprint=str(told["fingerprint"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise _of_no_sense(store / MANIFEST, error) from error
@@ -166,14 +162,7 @@ class Journal:
         """The journal that continues this state, with these sources and rules if any are said; else an empty one."""
         try:
             told = read_sealed(store / JOURNAL)
-            journal = cls(
-                str(told["base"]),
-                tuple(map(str, told["sources"])),
-                decoding_from(told["decoding"]),
-                shape_from(told["shape"]),
-                shards_from(told["shards"]),
-                tuple(Skipped(**item) for item in told["skipped"]),
-            )
+            journal = cls(str(told["base"]), tuple(map(str, told["sources"])), **_from_record(told))
         except (OSError, PatchtraceError, KeyError, TypeError, ValueError):
             return cls(base, sources or (), decoding)  # nothing is lost but time
         same = journal.base == base and sources in (None, journal.sources) and decoding in (None, journal.decoding)
@@ -269,22 +258,19 @@ class Table:
         return table
 
 
-def shape_from(told: Sequence[int]) -> tuple[int, int, int]:
-    """Channels, height and width out of plain data."""
-    channels, height, width = (int(n) for n in told)
+def _from_record(told: dict[str, Any]) -> dict[str, Any]:
+    """What manifest and journal have in common, out of plain data; ValueError where it makes no sense."""
+    channels, height, width = (int(n) for n in told["shape"])
     if min(channels, height, width) < 1:
         raise ValueError("a shape makes no sense")
-    return channels, height, width
-
-
-def shards_from(told: Sequence[dict[str, Any]]) -> tuple[ShardEntry, ...]:
-    """Shards out of plain data."""
-    return tuple(ShardEntry(**{**item, "live": tuple((a, b) for a, b in item["live"])}) for item in told)
-
-
-def decoding_from(told: dict[str, Any] | None) -> Decoding | None:
-    """Rules out of plain data."""
-    return None if told is None else Decoding.from_record(told)
+    return {
+        "shape": (channels, height, width),
+        "shards": tuple(
+            ShardEntry(**{**item, "live": tuple((a, b) for a, b in item["live"])}) for item in told["shards"]
+        ),
+        "decoding": None if told["decoding"] is None else Decoding.from_record(told["decoding"]),
+        "skipped": tuple(Skipped(**item) for item in told["skipped"]),
+    }
 
 
 def _record(state: Manifest | Journal) -> dict[str, Any]:

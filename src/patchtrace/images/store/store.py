@@ -78,24 +78,35 @@ class Store:
 
         Parameters
         ----------
-        sources : list of paths, or of one URL for fsspec; optional
-            As for ``ImageSet.open``. Without them, those that the store was made from.
+        sources : list of paths and URLs, optional
+            As for ``ImageSet.open``. By default, those that the store was made from.
         decoding : Decoding, optional
             How files become pixels; later updates have the rules of the first.
         key, layout, follow_symlinks
             As for ``ImageSet.open``.
-        replace : bool
+        replace : bool, default False
             Allow other sources than the store was made from; what they do not hold is left out then.
         jobs : int, optional
-            Processes that decode; one for each core if not said.
-        timeout : float
+            Processes that decode; by default one for each core.
+        timeout : float, default 60
             Seconds that an image may take. One that takes longer is listed as unreadable.
-        memory : int
-            Bytes that a process may take to decode an image, where the system can hold it to that.
+        memory : int, default 4 GiB
+            Bytes that a process may take to decode an image, where the system can enforce it.
         progress : callable, optional
             Called with (done, total).
-        shard_images : int, optional
+        shard_images : int, default 8192
             Most images in a shard.
+
+        Returns
+        -------
+        Updated
+            How many images were kept, added, changed and removed, and which could not be read.
+
+        Raises
+        ------
+        PatchtraceError
+            If a source cannot be read, the store was made from other sources or by other rules, or another process is
+            writing it.
         """
         jobs = default_jobs() if jobs is None else whole("jobs", jobs, 1)
         positive("timeout", timeout)
@@ -135,27 +146,29 @@ class Store:
         (self.path / SHARDS).mkdir(exist_ok=True)
         found = find(list(paths))
         origins = tuple(map(origin_of, found))  # before they are read: a change from here on is seen by the next update
+        reading = Reading(options["key"], options["layout"], options["follow_symlinks"], rules)
         if len(found) == 1 and found[0].own_size:
             if is_store(Path(paths[0])):
                 raise PatchtraceError(f"{paths[0]!r} is a store already: open it as it is")
             update = Update(self.path, base, paths, rules, trusted, shard_images)
             made = base.decoding if base else None
             if not update.unchanged(origins[0]):
-                images = found[0].opened(Reading(**options, rules=rules))
+                images = found[0].opened(reading)
                 made = images.decoding
                 update.array(origins[0], images, progress)
             return update.commit(origins, options, made, [])
         # an update has the crop of the first run; the remark on it is made again
         cut, remarks = with_crop(found, with_changes(rules, crop=None) if base else rules)
         if base is None:
-            pool.rules = rules = cut
+            pool.rules, reading = cut, with_changes(reading, rules=cut)
         elif cut != rules:
             remarks = []
-        read = parts(found, Reading(**options, rules=rules))
-        update = Update(self.path, base, paths, rules, trusted, shard_images)
+        read = parts(found, reading)
+        update = Update(self.path, base, paths, pool.rules, trusted, shard_images)
         with pool:
             update.files(origins, found, read, pool, progress)
-        return update.commit(origins, options, rules, remarks + [remark for part in read for remark in part.remarks])
+        remarks += [remark for part in read for remark in part.remarks]
+        return update.commit(origins, options, pool.rules, remarks)
 
     def _may_be_made(self, asked: tuple[str, ...] | None) -> None:
         if is_store(self.path):
