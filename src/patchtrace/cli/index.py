@@ -34,7 +34,7 @@ _OF_PATHS = ("key", "layout", "follow_symlinks", "replace")
 )
 @click.option("--key", help="Which array of a .npz, or which column of a table, holds the images.")
 @reading_options
-@click.option("--replace", is_flag=True, help="Make a store of other images into one of these.")
+@click.option("--replace", is_flag=True, help="Allow other sources than the store was made from.")
 @click.option("--jobs", type=click.IntRange(1), help="Processes that decode.  [default: one for each core]")
 @click.option(
     "--timeout",
@@ -49,8 +49,8 @@ _OF_PATHS = ("key", "layout", "follow_symlinks", "replace")
 def index(context: click.Context, /, path: tuple[str, ...], store: Path, **options: Any) -> int:
     """Decode the images at PATH once, into a store that every --train takes.
 
-    Run it again to bring the store up to date, or to go on after a kill: only what is new or has changed is decoded.
-    Without PATH, the images that the store was made from are looked at.
+    Run it again to bring the store up to date, or to resume after a kill: only what is new or has changed is decoded.
+    Without PATH, the sources that the store was made from are read again.
 
     \b
     Examples:
@@ -101,10 +101,10 @@ def index(context: click.Context, /, path: tuple[str, ...], store: Path, **optio
 def _check_usage(context: click.Context, paths: Sequence[str], store: Path) -> None:
     if not paths:
         if not is_store(store):
-            raise click.UsageError(f"there is no store at {str(store)!r} yet: say which images to index")
+            raise click.UsageError(f"there is no store at {str(store)!r} yet: give the images to index")
         for option in _OF_PATHS:
             if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
-                raise click.UsageError(f"--{option.replace('_', '-')} is about how a PATH is read: say which")
+                raise click.UsageError(f"--{option.replace('_', '-')} is about how a PATH is read: give one")
 
 
 @click.group(name="store")
@@ -126,12 +126,12 @@ _the_store = click.argument("store", type=click.Path(exists=True, file_okay=Fals
 @_the_store
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def info(store: Path, as_json: bool) -> None:
-    """Say what a store holds."""
+    """Show what a store holds."""
     known = _store(store)
     manifest = known.manifest()
     duplicates = known.duplicates()
     unused = sum(path.stat().st_size for path in known.unused())
-    told = {
+    facts = {
         "images": manifest.count,
         "shape": list(manifest.shape),
         "unreadable": len(manifest.skipped),
@@ -144,16 +144,16 @@ def info(store: Path, as_json: bool) -> None:
     }
     if as_json:
         decoding = manifest.decoding.record() if manifest.decoding else None
-        click.echo(json.dumps({**told, "decoding": decoding, "duplicate ids": duplicates}, indent=1))
+        click.echo(json.dumps({**facts, "decoding": decoding, "duplicate ids": duplicates}, indent=1))
         return
-    for name, value in told.items():
+    for name, value in facts.items():
         shown = ", ".join(map(str, value)) if isinstance(value, list) else value
         click.echo(f"{name:>14}  {printable(f'{shown:,}' if isinstance(shown, int) else str(shown))}")
 
 
 @store_command.command()
 @_the_store
-@click.option("-q", "--quiet", is_flag=True, help="Only what is damaged.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only what is damaged.")
 def verify(store: Path, quiet: bool) -> int:
     """Read all of a store and compare it with its checksums; the exit code is 1 if something is damaged."""
     damages = _store(store).verify()
@@ -166,9 +166,9 @@ def verify(store: Path, quiet: bool) -> int:
 
 @store_command.command()
 @_the_store
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing.")
 def gc(store: Path, quiet: bool) -> None:
-    """Delete what updates have left behind. Who has the store open goes on undisturbed."""
+    """Delete files that updates have left behind. Processes that have the store open are not affected."""
     freed = _store(store).gc()
     if not quiet:
         click.echo(f"{store}: {freed:,} bytes freed")

@@ -1,4 +1,4 @@
-"""Pixels in: where pictures lie, and the rules by which files become arrays."""
+"""Pixels in: where pictures are, and the rules by which files become arrays."""
 
 from patchtrace.images.decode import Decoding, Skipped
 from patchtrace.images.imageset import ImageSet, has_own_size

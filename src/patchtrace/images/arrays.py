@@ -52,7 +52,7 @@ def from_array(array: NDArray[np.generic], layout: str | None) -> PixelArray:
 
 
 def _guess_layout(array: NDArray[np.generic]) -> str:
-    """The layout where only one is possible; otherwise the caller must say it."""
+    """The layout where only one is possible; otherwise the caller must give it."""
     if array.ndim == 4:
         first, last = array.shape[1] in (1, 3, 4), array.shape[3] in (1, 3, 4)
         floats = np.issubdtype(array.dtype, np.floating)
@@ -62,7 +62,7 @@ def _guess_layout(array: NDArray[np.generic]) -> str:
             return "NCHW" if first else "NHWC"
     raise PatchtraceError(
         f"an array of shape {array.shape} and type {array.dtype} can be read in more than one way: "
-        f"say layout= (--layout) NHWC, NCHW or another of {', '.join(LAYOUTS)}"
+        f"set layout= (--layout) to NHWC, NCHW or another of {', '.join(LAYOUTS)}"
     )
 
 

@@ -191,7 +191,7 @@ def _decode(stream: Any, rules: Decoding) -> NDArray[np.uint8]:
         # Pillow warns of odd metadata and of large pictures; the pixels decide here, and the limit is our own
         warnings.simplefilter("ignore")
         with Image.open(stream, formats=FORMATS) as image:
-            if rules.exif == "ignore" and image.format == "TIFF":  # Pillow turns it by itself while it loads
+            if rules.exif == "ignore" and image.format == "TIFF":  # Pillow applies it by itself while it loads
                 image.getexif().pop(ExifTags.Base.Orientation, None)
             return _pixels(image, rules)
 
@@ -209,7 +209,7 @@ def _pixels(image: Image.Image, rules: Decoding) -> NDArray[np.uint8]:
 def _upright(image: Image.Image) -> Image.Image:
     try:
         return ImageOps.exif_transpose(image)
-    except Exception:  # metadata that cannot be read turns nothing; the pixels are still good
+    except Exception:  # metadata that cannot be read is ignored; the pixels are still good
         return image
 
 

@@ -177,7 +177,7 @@ class ImageSet:
         most = 0 if opened.pixels.dtype == np.uint8 else np.abs(opened.pixels[:]).max()
         if self.pixels.dtype == np.uint8 and most > 1.01:
             raise PatchtraceError(
-                f"float queries reach {most:g}, but beside pictures they must lie in [-1, 1]: "
+                f"float queries reach {most:g}, but with pictures they must be in [-1, 1]: "
                 "give u8 pixels, or divide those by 127.5 and subtract 1"
             )
         return opened
@@ -211,7 +211,7 @@ class ImageSet:
         key : str, optional
             Which array of a ``.npz``, or which column of a table.
         decoding : Decoding, optional
-            All rules of decoding; ``size`` here goes before the one in it.
+            All rules of decoding; ``size`` above has precedence over its size.
         follow_symlinks : bool, default False
             Whether links inside folders are followed.
         limit : int, optional
@@ -271,7 +271,7 @@ def _of_entries(entries: sources.Entries, rules: Decoding, limit: int | None, pr
                 (_, h0, w0), (_, h1, w1) = pictures[0].shape, pixels.shape
                 raise PatchtraceError(
                     f"the images differ in size: {ids[0]} has {w0} x {h0} pixels and {name} has {w1} x {h1}. "
-                    "Say size= (on the command line --size) to bring them to one"
+                    "Set size= (--size) to bring them to one size"
                 )
             pictures.append(pixels)
             ids.append(name)

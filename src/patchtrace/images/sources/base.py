@@ -87,7 +87,7 @@ class Entries:
 
     stream: Iterator[tuple[str, Payload]]
     count: int | None = None
-    #: What a reader should be told, such as links that were not followed.
+    #: Notes for the user, such as links that were not followed.
     remarks: list[str] = field(default_factory=list)
 
 

@@ -23,7 +23,7 @@ class Item:
     id: str
     payload: Path | bytes | RemoteFile | Unreadable
     size: int = -1
-    #: What changes when the file does, such as its time; empty where nothing tells.
+    #: What changes when the file does, such as its time; empty where nothing shows a change.
     stamp: str = ""
     container: str = ""
 
@@ -56,6 +56,6 @@ def items(entries: Entries, container: str) -> Iterator[Item]:
 def _size_and_stamp(path: Path) -> tuple[int, str]:
     try:
         info = os.stat(path)
-    except OSError:  # whoever reads it will say why
+    except OSError:  # reading it will fail with the reason
         return -1, ""
     return info.st_size, str(info.st_mtime_ns)

@@ -111,7 +111,7 @@ class KnownRows:
                 pixels = np.empty((1, *self.shape), dtype=np.uint8)
                 shards.Shard(self.store, self._entries[shard], self.shape).read(row, pixels)
                 return pixels.tobytes()
-        raise AssertionError("the worker was told of no other hashes")
+        raise AssertionError("a worker answers only with hashes that it was given")
 
     def entries(self) -> list[ShardEntry]:
         """The shards with the rows that were taken; tables in which something was noted are written anew."""

@@ -1,6 +1,6 @@
 """What a store says of itself: the manifest, the journal of a run that is under way, and the table of each shard.
 
-All of it is JSON that carries its own SHA-256 or is named by it, and none of it is believed unread: a store may be
+All of it is JSON that carries its own SHA-256 or is named by it, and nothing in it is trusted unchecked: a store may be
 damaged, or come from anywhere.
 """
 
@@ -120,21 +120,21 @@ class Manifest:
         """The state of a store, or an error that says what is wrong with it."""
         if not (store / MANIFEST).exists():
             raise PatchtraceError(
-                f"the store {str(store)!r} is not finished: run `patchtrace index` again, it goes on where it stopped"
+                f"the store {str(store)!r} is not finished: run `patchtrace index` again, it resumes where it stopped"
             )
-        told = read_sealed(store / MANIFEST)
-        if told.get("version") != VERSION:
+        record = read_sealed(store / MANIFEST)
+        if record.get("version") != VERSION:
             raise PatchtraceError(
-                f"the store {str(store)!r} has version {told.get('version')!r}, and this program reads {VERSION}: "
+                f"the store {str(store)!r} has version {record.get('version')!r}, and this program reads {VERSION}: "
                 "index the images again, to a new store"
             )
         try:
             return cls(
-                **_from_record(told),
-                sources=tuple(Origin(**item) for item in told["sources"]),
-                options=dict(told["options"]),
-                remarks=tuple(map(str, told["remarks"])),
-                fingerprint=str(told["fingerprint"]),
+                **_from_record(record),
+                sources=tuple(Origin(**item) for item in record["sources"]),
+                options=dict(record["options"]),
+                remarks=tuple(map(str, record["remarks"])),
+                fingerprint=str(record["fingerprint"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise _of_no_sense(store / MANIFEST, error) from error
@@ -159,10 +159,10 @@ class Journal:
     def read(
         cls, store: Path, base: str, sources: tuple[str, ...] | None = None, decoding: Decoding | None = None
     ) -> Journal:
-        """The journal that continues this state, with these sources and rules if any are said; else an empty one."""
+        """The journal that continues this state, with these sources and rules if any are given; else an empty one."""
         try:
-            told = read_sealed(store / JOURNAL)
-            journal = cls(str(told["base"]), tuple(map(str, told["sources"])), **_from_record(told))
+            record = read_sealed(store / JOURNAL)
+            journal = cls(str(record["base"]), tuple(map(str, record["sources"])), **_from_record(record))
         except (OSError, PatchtraceError, KeyError, TypeError, ValueError):
             return cls(base, sources or (), decoding)  # nothing is lost but time
         same = journal.base == base and sources in (None, journal.sources) and decoding in (None, journal.decoding)
@@ -211,15 +211,15 @@ class Table:
 
     def append_from(self, other: Table, index: int) -> None:
         """Add a row of another table."""
-        told = other.sizes[index], other.stamps[index], other.containers[index]
-        self.append(other.ids[index], other.source(index), other.pixels(index), *told)
+        marks = other.sizes[index], other.stamps[index], other.containers[index]
+        self.append(other.ids[index], other.source(index), other.pixels(index), *marks)
 
     def note(self, index: int, size: int, stamp: str, container: str) -> bool:
         """Set by what the file of a row is known not to have changed; whether that is news."""
-        told = size, stamp, container
-        if (self.sizes[index], self.stamps[index], self.containers[index]) == told:
+        marks = size, stamp, container
+        if (self.sizes[index], self.stamps[index], self.containers[index]) == marks:
             return False
-        self.sizes[index], self.stamps[index], self.containers[index] = told
+        self.sizes[index], self.stamps[index], self.containers[index] = marks
         return True
 
     def to_bytes(self) -> bytes:
@@ -243,13 +243,13 @@ class Table:
         """Read what :meth:`to_bytes` wrote; ValueError where it makes no sense."""
         table = cls()
         try:
-            told = json.loads(raw)
-            table.ids = [str(name) for name in told["ids"]]
-            table.sizes = [int(size) for size in told["sizes"]]
-            table.stamps = [str(stamp) for stamp in told["stamps"]]
-            table.containers = [str(told["names"][place]) for place in told["containers"]]
-            table._sources = bytearray.fromhex(told["sources"])
-            table._pixels = bytearray.fromhex(told["pixels"])
+            record = json.loads(raw)
+            table.ids = [str(name) for name in record["ids"]]
+            table.sizes = [int(size) for size in record["sizes"]]
+            table.stamps = [str(stamp) for stamp in record["stamps"]]
+            table.containers = [str(record["names"][place]) for place in record["containers"]]
+            table._sources = bytearray.fromhex(record["sources"])
+            table._pixels = bytearray.fromhex(record["pixels"])
         except (KeyError, TypeError, IndexError, RecursionError) as error:
             raise ValueError("a table makes no sense") from error
         lengths = {len(column) for column in (table.ids, table.sizes, table.stamps, table.containers)}
@@ -258,43 +258,43 @@ class Table:
         return table
 
 
-def _from_record(told: dict[str, Any]) -> dict[str, Any]:
+def _from_record(record: dict[str, Any]) -> dict[str, Any]:
     """What manifest and journal have in common, out of plain data; ValueError where it makes no sense."""
-    channels, height, width = (int(n) for n in told["shape"])
+    channels, height, width = (int(n) for n in record["shape"])
     if min(channels, height, width) < 1:
         raise ValueError("a shape makes no sense")
     return {
         "shape": (channels, height, width),
         "shards": tuple(
-            ShardEntry(**{**item, "live": tuple((a, b) for a, b in item["live"])}) for item in told["shards"]
+            ShardEntry(**{**item, "live": tuple((a, b) for a, b in item["live"])}) for item in record["shards"]
         ),
-        "decoding": None if told["decoding"] is None else Decoding.from_record(told["decoding"]),
-        "skipped": tuple(Skipped(**item) for item in told["skipped"]),
+        "decoding": None if record["decoding"] is None else Decoding.from_record(record["decoding"]),
+        "skipped": tuple(Skipped(**item) for item in record["skipped"]),
     }
 
 
 def _record(state: Manifest | Journal) -> dict[str, Any]:
     """Plain data. Whose image was skipped is left out: in a store it is always the collection's."""
-    told = asdict(state)
-    for item in told["skipped"]:
+    record = asdict(state)
+    for item in record["skipped"]:
         del item["of"]
-    return told
+    return record
 
 
-def _plain(told: object) -> bytes:
-    return json.dumps(told, sort_keys=True, separators=(",", ":")).encode("ascii")
+def _plain(record: object) -> bytes:
+    return json.dumps(record, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
-def _sealed(told: dict[str, Any]) -> tuple[str, bytes]:
-    plain = _plain(told)
+def _sealed(record: dict[str, Any]) -> tuple[str, bytes]:
+    plain = _plain(record)
     digest = hashlib.sha256(plain).hexdigest()
     return digest, b'{"sha256":"%s",\n"content":%s}\n' % (digest.encode(), plain)
 
 
-def write_sealed(path: Path, told: dict[str, Any]) -> None:
+def write_sealed(path: Path, record: dict[str, Any]) -> None:
     """Write JSON with its own checksum."""
     with replacing(path) as temporary:
-        temporary.write_bytes(_sealed(told)[1])
+        temporary.write_bytes(_sealed(record)[1])
 
 
 def read_sealed(path: Path) -> dict[str, Any]:

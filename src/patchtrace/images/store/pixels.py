@@ -13,12 +13,12 @@ from patchtrace.images.pixels import LazyPixels, Places
 from patchtrace.images.store.manifest import ShardEntry
 from patchtrace.images.store.shards import Shard
 
-#: Files that are held open, so that `gc` does not take them from a reader; those of huger stores are opened as needed.
+#: Files that are held open, so that `gc` does not take them from a reader; those of larger stores are opened as needed.
 HELD = 400
 
 
 class StorePixels(LazyPixels):
-    """The pixels of a store as an array (images, channels, height, width) that lies on disk and cannot be changed.
+    """The pixels of a store as an array (images, channels, height, width) on disk, read-only.
 
     Indexing by number, slice, integers or mask reads those images, as a NumPy array. Made by ``ImageSet.open``.
 
@@ -70,7 +70,7 @@ class StorePixels(LazyPixels):
         return StorePixels(self._shards, (channels, height, width), self._shard_of[places], self._row_of[places])
 
     def __getstate__(self) -> dict[str, Any]:
-        """For another process: without the shards in which none of these images is, and with the rest unopened."""
+        """For another process: only the shards that hold these images, not yet opened."""
         used, shard_of = np.unique(self._shard_of, return_inverse=True)
         shards = [self._shards[number] for number in used]
         return {**self.__dict__, "_shards": shards, "_shard_of": shard_of.astype(np.int32)}
@@ -96,7 +96,7 @@ class StorePixels(LazyPixels):
         if not len(places):
             return images
         shard_of, row_of = self._shard_of[places], self._row_of[places]
-        # rows that lie one after the other are read at once
+        # consecutive rows are read at once
         breaks = np.flatnonzero((np.diff(shard_of) != 0) | (np.diff(row_of) != 1)) + 1
         edges = [0, *breaks.tolist(), len(places)]
         for start, stop in pairwise(edges):

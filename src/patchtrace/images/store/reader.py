@@ -1,4 +1,4 @@
-"""Opening a store to read: never blocks, and goes on with the state it found while others write a new one."""
+"""Opening a store to read: never blocks, and keeps the state it found while others write a new one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ATTEMPTS = 5
 
 
 def is_store(path: Path) -> bool:
-    """Whether a store lies here, finished or not."""
+    """Whether there is a store here, finished or not."""
     return any(os.path.isfile(path / name) for name in (MANIFEST, LOCK))
 
 
@@ -70,11 +70,14 @@ def open_store(path: Path) -> tuple[Manifest, Opened]:
 
 
 def check_rules(store: Path, manifest: Manifest, rules: Decoding) -> None:
-    """Refuse rules that were asked for and by which the pictures of the store were not made."""
+    """Refuse rules other than those by which the pictures of the store were made."""
     plain = Decoding()
     made = manifest.decoding or plain
-    asked = {name: getattr(rules, name) for name in ("grey", "fit", "crop", "exif")}
-    differing = {name: told for name, told in asked.items() if told not in (getattr(plain, name), getattr(made, name))}
+    differing = {
+        name: getattr(rules, name)
+        for name in ("grey", "fit", "crop", "exif")
+        if getattr(rules, name) not in (getattr(plain, name), getattr(made, name))
+    }
     channels, height, width = manifest.shape
     if channels == 1:
         differing.pop("grey", None)
@@ -83,7 +86,7 @@ def check_rules(store: Path, manifest: Manifest, rules: Decoding) -> None:
     if differing:
         raise PatchtraceError(
             f"the store {str(store)!r} holds pictures of {height} x {width} that are decoded already: "
-            f"{', '.join(f'{name}={told!r}' for name, told in differing.items())} would need another store, "
+            f"{', '.join(f'{name}={value!r}' for name, value in differing.items())} would need another store, "
             "made by `patchtrace index` with that option"
         )
 
@@ -103,8 +106,8 @@ def _root(sources: list[str]) -> Path | None:
 class Originals(Sequence["bytes | None"]):
     """The file that each image was decoded from, where it is still there with the same content.
 
-    A store may come from anywhere, and what it calls its files may be any file of this machine. So nothing is given
-    out whose hash the store does not know: who made it has had the same bytes.
+    A store may come from anywhere, and what it calls its files may be any file of this machine. So a file is given out
+    only if the store has its hash: whoever made the store had the same bytes.
     """
 
     def __init__(self, store: Path, root: Path, pixels: StorePixels, ids: tuple[str, ...]) -> None:

@@ -173,7 +173,7 @@ class ShardBuilder:
             (c0, h0, w0), (c1, h1, w1) = self.shape, shape
             raise PatchtraceError(
                 f"the images differ in size: those before have {w0} x {h0} pixels in {c0} channels and {name} has "
-                f"{w1} x {h1} in {c1}. Say size= (on the command line --size) to bring them to one"
+                f"{w1} x {h1} in {c1}. Set size= (--size) to bring them to one size"
             )
 
     def add(self, pixels: bytes, row: tuple[Any, ...]) -> bool:

@@ -74,7 +74,7 @@ class Store:
     ) -> Updated:
         """Make the store what its sources are now: files that were added, changed or removed.
 
-        What was decoded stays as it is. A run that was killed goes on where it stopped.
+        What was decoded stays as it is. A run that was killed is resumed where it stopped.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ class Store:
             except OSError as error:
                 raise PatchtraceError(
                     f"cannot write the store {str(self.path)!r}: {error.strerror or error}. "
-                    "It is as it was; run the same again, it goes on where it stopped"
+                    "It is unchanged; run the same command again, it resumes where it stopped"
                 ) from error
 
     def _update(
@@ -174,7 +174,7 @@ class Store:
         if is_store(self.path):
             return
         if asked is None:
-            raise PatchtraceError(f"there is no store at {str(self.path)!r} yet: say which images to index")
+            raise PatchtraceError(f"there is no store at {str(self.path)!r} yet: give the images to index")
         if self.path.exists() and not (self.path.is_dir() and not any(self.path.iterdir())):
             raise PatchtraceError(f"{str(self.path)!r} holds other things: a store needs a directory of its own")
         self.path.mkdir(parents=True, exist_ok=True)
@@ -185,7 +185,7 @@ class Store:
         """What to read, and whether it is what was read before."""
         if base is None:
             if asked is None:
-                raise PatchtraceError(f"the store {str(self.path)!r} is not finished: say which images to index")
+                raise PatchtraceError(f"the store {str(self.path)!r} is not finished: give the images to index")
             return asked, True
         before = tuple(source.path for source in base.sources)
         if asked is None or asked == before:
@@ -193,12 +193,12 @@ class Store:
         if not replace:
             raise PatchtraceError(
                 f"the store {str(self.path)!r} was made from {', '.join(before)}: leave the paths out to update it, "
-                "choose another store, or say replace=True (--replace) to leave out what the new paths do not hold"
+                "choose another store, or use replace=True (--replace) to leave out what the new paths do not hold"
             )
         return asked, False
 
     def verify(self) -> list[str]:
-        """Read everything and compare it with what was written; what is damaged, in words. Nothing: all is well."""
+        """Read everything and compare it with what was written; a sentence for each damage, or nothing."""
         try:
             manifest = self.manifest()
         except Damaged as error:
@@ -238,9 +238,9 @@ class Store:
         return sorted([*(path for path in written if path.name not in named), *halves])
 
     def gc(self) -> int:
-        """Delete what no state names any more; how many bytes that frees.
+        """Delete files that no state uses; returns how many bytes that frees.
 
-        Whoever has an older state open can go on reading it; the system keeps files that are open.
+        A process that has an older state open can still read it: the system keeps open files.
         """
         with self._locked():
             freed = 0
