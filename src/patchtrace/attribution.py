@@ -7,7 +7,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -158,7 +158,7 @@ error=None, chance=None)]
             "facts": self.facts,
             "query_ids": self.query_ids,
             "train_ids": self.train_ids,
-            "skipped": [asdict(item) for item in self.skipped],
+            "skipped": [item.record() for item in self.skipped],
             "nda": self.nda and self.nda.record(),
             "sha256": checksums,
         }
@@ -234,7 +234,7 @@ error=None, chance=None)]
             "method": self.method,
             "settings": self.settings,
             "facts": self.facts,
-            "skipped": [asdict(item) for item in self.skipped],
+            "skipped": [item.record() for item in self.skipped],
             "nda": self.nda and self.nda.record(),
             "queries": [
                 {

@@ -12,7 +12,8 @@ import pytest
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
-from patchtrace.images.arrays import from_array, from_cifar, from_file
+from patchtrace.images.arrays import from_array, from_file
+from patchtrace.images.sources.base import Reading, find
 
 #: Two pictures of three channels, 6 x 5, of which no two values are equal: no wrong order of axes looks right.
 PICTURES = np.arange(2 * 3 * 6 * 5, dtype=np.uint8).reshape(2, 3, 6, 5)
@@ -402,7 +403,7 @@ def test_a_python_batch_that_is_none_is_an_error(tmp_path, content):
     path = tmp_path / "data_batch_1"
     path.write_bytes(content)
     with pytest.raises(PatchtraceError, match="data_batch_1 is not a CIFAR-10 batch"):
-        from_cifar([path])
+        find(path)[0].pixels(Reading())
 
 
 def runs_a_command(marker):

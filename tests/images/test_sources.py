@@ -19,7 +19,9 @@ import pytest
 from PIL import Image
 
 from patchtrace.errors import PatchtraceError
-from patchtrace.images import Decoding, ImageSet, sources
+from patchtrace.images import Decoding, ImageSet
+from patchtrace.images.sources import base as sources
+from patchtrace.images.sources.files import Folder
 
 COLOURS = {"red": [255, 0, 0], "lime": [0, 255, 0], "blue": [0, 0, 255]}
 RED, LIME, BLUE = COLOURS.values()
@@ -143,7 +145,7 @@ def test_ids_do_not_depend_on_the_order_in_which_the_file_system_lists(
                 yield sorted(scan, key=lambda child: child.name, reverse=backwards)
 
         monkeypatch.setattr(os, "scandir", listing)
-        found = [name for name, _ in sources.folder(tmp_path, follow_symlinks).stream]
+        found = [name for name, _ in Folder(tmp_path).entries(sources.Reading(follow_symlinks=follow_symlinks)).stream]
         monkeypatch.undo()
         return found
 
@@ -257,7 +259,7 @@ def test_the_number_of_images_in_a_list_is_known_unless_an_archive_is_in_it(
     flat_file(tmp_path / "folder" / "c.png")
     if with_archive:
         paths.append(write_tar(tmp_path / "t.tar", {"one.png": "red"}))
-    assert sources.of_paths(paths, None, False, Decoding()).count == count
+    assert sources.joined(sources.parts(sources.find(paths), sources.Reading())).count == count
 
 
 # --- tar archives ---
@@ -621,7 +623,7 @@ def test_a_dataset_without_such_an_image_column_lists_those_it_has(key):
 
 
 def test_a_dataset_gives_its_number_of_rows(dataset):
-    assert sources.hugging_face(dataset(), None).count == 3
+    assert sources.find(dataset())[0].entries(sources.Reading()).count == 3
 
 
 def test_pixels_of_a_table_are_those_of_its_files(tmp_path, encoded, noise):

@@ -16,8 +16,9 @@ from PIL import Image
 import patchtrace
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding, ImageSet, Store
-from patchtrace.images.store import pool, reader, shards
+from patchtrace.images.store import pool, reader
 from patchtrace.images.store.manifest import Manifest
+from patchtrace.images.store.pixels import StorePixels
 
 RULES = Decoding(size=(8, 8))
 LONG_AGO = 1_000_000_000
@@ -106,7 +107,7 @@ def test_a_subset_stays_on_disk(ten, store):
     store.update([ten], shard_images=4)
     found, array = ImageSet.open(store.path), ImageSet.open(ten)
     chosen = found.subset([7, 2, 3])
-    assert isinstance(chosen.pixels, shards.StorePixels)
+    assert isinstance(chosen.pixels, StorePixels)
     assert chosen.fingerprint() == array.subset([7, 2, 3]).fingerprint()
     assert ImageSet.open(store.path, limit=4).ids == ("0", "1", "2", "3")
 

@@ -16,6 +16,7 @@ import click
 from patchtrace.attribution import TableFormat
 from patchtrace.cli.common import print_table, progress_bar, report_skipped, write_run
 from patchtrace.cli.options import (
+    SOURCE,
     check_method_options,
     check_output,
     chosen_recipe,
@@ -40,7 +41,7 @@ UNFINISHED = "unfinished"
 
 
 @click.command()
-@click.argument("query", nargs=-1, required=True, type=click.Path(exists=True))
+@click.argument("query", nargs=-1, required=True, type=SOURCE)
 @collection_options
 @method_options
 @recipe_options

@@ -12,6 +12,7 @@ from patchtrace.attribution import Attribution
 from patchtrace.cli.common import ended, printable, progress_bar
 from patchtrace.cli.experiments import method_options, places_of, resources_from
 from patchtrace.cli.options import (
+    SOURCE,
     check_output,
     default_size,
     quiet_option,
@@ -29,10 +30,8 @@ from patchtrace.images import ImageSet
 @click.argument("truth", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
 @method_options
-@click.option("--train", multiple=True, type=click.Path(exists=True), help="For --method: the collection of the truth.")
-@click.option(
-    "--queries", "query", multiple=True, type=click.Path(exists=True), help="For --method: the queries of the truth."
-)
+@click.option("--train", multiple=True, type=SOURCE, help="For --method: the collection of the truth.")
+@click.option("--queries", "query", multiple=True, type=SOURCE, help="For --method: the queries of the truth.")
 @click.option("--limit", type=click.IntRange(1), help="Use only the first N images of the collection.")
 @click.option("--train-key", help="Array of a .npz, or column of a table, that holds the collection.")
 @click.option("--query-key", help="Array or column that holds the queries.")

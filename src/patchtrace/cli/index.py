@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from patchtrace.cli.common import UNREADABLE, list_skipped, printable, progress_bar, say_skipped
-from patchtrace.cli.options import check_output, reading_options
-from patchtrace.images import Decoding, Skipped, Store, has_own_size
-from patchtrace.images.store.items import is_url
+from patchtrace.cli.common import list_skipped, printable, progress_bar, report_skipped
+from patchtrace.cli.options import SOURCE, check_output, reading_options
+from patchtrace.images import Decoding, Store, has_own_size
 from patchtrace.images.store.manifest import MANIFEST
 from patchtrace.images.store.pool import TIMEOUT
 from patchtrace.images.store.reader import is_store
@@ -25,7 +23,7 @@ _OF_PATHS = ("key", "layout", "follow_symlinks", "replace")
 
 
 @click.command()
-@click.argument("path", nargs=-1)
+@click.argument("path", nargs=-1, type=SOURCE)
 @click.option(
     "-o",
     "--output",
@@ -36,7 +34,7 @@ _OF_PATHS = ("key", "layout", "follow_symlinks", "replace")
 )
 @click.option("--key", help="Which array of a .npz, or which column of a table, holds the images.")
 @reading_options
-@click.option("--replace", is_flag=True, help="Make a store of other images into one of these.")
+@click.option("--replace", is_flag=True, help="Allow other sources than the store was made from.")
 @click.option("--jobs", type=click.IntRange(1), help="Processes that decode.  [default: one for each core]")
 @click.option(
     "--timeout",
@@ -51,8 +49,8 @@ _OF_PATHS = ("key", "layout", "follow_symlinks", "replace")
 def index(context: click.Context, /, path: tuple[str, ...], store: Path, **options: Any) -> int:
     """Decode the images at PATH once, into a store that every --train takes.
 
-    Run it again to bring the store up to date, or to go on after a kill: only what is new or has changed is decoded.
-    Without PATH, the images that the store was made from are looked at.
+    Run it again to bring the store up to date, or to resume after a kill: only what is new or has changed is decoded.
+    Without PATH, the sources that the store was made from are read again.
 
     \b
     Examples:
@@ -63,11 +61,10 @@ def index(context: click.Context, /, path: tuple[str, ...], store: Path, **optio
       patchtrace store verify photos.store
     """
     _check_usage(context, path, store)
-    inputs = [name for name in path if not is_url(name)]
-    check_output(store, inputs)
+    check_output(store, list(path))
     quiet = options["quiet"]
     size = options["size"]
-    if size is None and not (store / MANIFEST).exists() and not (inputs and has_own_size(inputs)):
+    if size is None and not (store / MANIFEST).exists() and not has_own_size(path):
         size = (DEFAULT_SIZE, DEFAULT_SIZE)
     decoding = Decoding(size=size, grey=options["grey"], fit=options["fit"], crop=options["crop"], exif=options["exif"])
     with progress_bar("indexing", quiet) as progress:
@@ -77,10 +74,9 @@ def index(context: click.Context, /, path: tuple[str, ...], store: Path, **optio
             progress=progress,
             **{name: options[name] for name in (*_OF_PATHS, "jobs", "timeout")},
         )
-    skipped = tuple(Skipped(lost.id, lost.reason) for lost in done.skipped)
     listed = store / "skipped.csv"
-    if skipped:
-        list_skipped(skipped, listed)
+    if done.skipped:
+        list_skipped(done.skipped, listed)
     else:
         listed.unlink(missing_ok=True)
     if not quiet:
@@ -88,28 +84,24 @@ def index(context: click.Context, /, path: tuple[str, ...], store: Path, **optio
             click.echo(printable(remark), err=True)
     counts = {name: getattr(done, name) for name in ("added", "changed", "removed", "kept")}
     if options["as_json"]:
-        click.echo(json.dumps({"store": str(store), **counts, "skipped": [asdict(item) for item in skipped]}, indent=1))
+        click.echo(
+            json.dumps({"store": str(store), **counts, "skipped": [item.record() for item in done.skipped]}, indent=1)
+        )
     else:
         channels, height, width = Store(store).manifest().shape
         total = done.added + done.changed + done.kept
         click.echo(f"{store}: {total:,} images, {height} x {width}, {channels} channels")
         click.echo(f"  {done.added:,} added, {done.changed:,} changed, {done.removed:,} removed, {done.kept:,} kept")
-    if skipped:
-        say_skipped(skipped, listed)
-        return UNREADABLE
-    return 0
+    return report_skipped(done.skipped, listed)
 
 
 def _check_usage(context: click.Context, paths: Sequence[str], store: Path) -> None:
-    for name in paths:
-        if not is_url(name) and not Path(name).exists():
-            raise click.UsageError(f"there is nothing at {name!r}: give folders, images or data files")
     if not paths:
         if not is_store(store):
-            raise click.UsageError(f"there is no store at {str(store)!r} yet: say which images to index")
+            raise click.UsageError(f"there is no store at {str(store)!r} yet: give the images to index")
         for option in _OF_PATHS:
             if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
-                raise click.UsageError(f"--{option.replace('_', '-')} is about how a PATH is read: say which")
+                raise click.UsageError(f"--{option.replace('_', '-')} is about how a PATH is read: give one")
 
 
 @click.group(name="store")
@@ -131,12 +123,12 @@ _the_store = click.argument("store", type=click.Path(exists=True, file_okay=Fals
 @_the_store
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def info(store: Path, as_json: bool) -> None:
-    """Say what a store holds."""
+    """Show what a store holds."""
     known = _store(store)
     manifest = known.manifest()
     duplicates = known.duplicates()
     unused = sum(path.stat().st_size for path in known.unused())
-    told = {
+    facts = {
         "images": manifest.count,
         "shape": list(manifest.shape),
         "unreadable": len(manifest.skipped),
@@ -149,16 +141,16 @@ def info(store: Path, as_json: bool) -> None:
     }
     if as_json:
         decoding = manifest.decoding.record() if manifest.decoding else None
-        click.echo(json.dumps({**told, "decoding": decoding, "duplicate ids": duplicates}, indent=1))
+        click.echo(json.dumps({**facts, "decoding": decoding, "duplicate ids": duplicates}, indent=1))
         return
-    for name, value in told.items():
+    for name, value in facts.items():
         shown = ", ".join(map(str, value)) if isinstance(value, list) else value
         click.echo(f"{name:>14}  {printable(f'{shown:,}' if isinstance(shown, int) else str(shown))}")
 
 
 @store_command.command()
 @_the_store
-@click.option("-q", "--quiet", is_flag=True, help="Only what is damaged.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only what is damaged.")
 def verify(store: Path, quiet: bool) -> int:
     """Read all of a store and compare it with its checksums; the exit code is 1 if something is damaged."""
     damages = _store(store).verify()
@@ -171,9 +163,9 @@ def verify(store: Path, quiet: bool) -> int:
 
 @store_command.command()
 @_the_store
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing.")
 def gc(store: Path, quiet: bool) -> None:
-    """Delete what updates have left behind. Who has the store open goes on undisturbed."""
+    """Delete files that updates have left behind. Processes that have the store open are not affected."""
     freed = _store(store).gc()
     if not quiet:
         click.echo(f"{store}: {freed:,} bytes freed")

@@ -21,6 +21,7 @@ from patchtrace.cli.experiments import (
     units_options,
 )
 from patchtrace.cli.options import (
+    SOURCE,
     check_output,
     collection_options,
     default_size,
@@ -38,7 +39,7 @@ from patchtrace.images import ImageSet
 
 @click.command("lds")
 @collection_options
-@click.option("--queries", "query", multiple=True, type=click.Path(exists=True), help="Pictures to attribute.")
+@click.option("--queries", "query", multiple=True, type=SOURCE, help="Pictures to attribute.")
 @click.option(
     "--generated", type=click.IntRange(1), help="Number of pictures that a model of the whole collection makes instead."
 )

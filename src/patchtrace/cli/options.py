@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -20,9 +21,25 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding, ImageSet, has_own_size
 from patchtrace.images.arrays import LAYOUTS
 from patchtrace.images.decode import MOST_SIDE
+from patchtrace.images.sources.base import recognised
 from patchtrace.methods import METHODS, Resources
 from patchtrace.recipe import DEFAULT_SIZE, PRESET_SIZES, PRESETS, Recipe, Stopping
 
+
+class SourceType(click.ParamType[str]):
+    """A path that exists, or anything else that a source of images recognises, such as a URL."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if os.path.exists(value):
+            return str(click.Path(exists=True).convert(value, param, ctx))
+        if not value or not recognised(value):
+            self.fail(f"there is nothing at {value!r}: give a folder, an image, a data file or a URL", param, ctx)
+        return str(value)
+
+
+SOURCE = SourceType()
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: What methods name, and the options that it stands for where these have other names.
@@ -70,9 +87,9 @@ reading_options = several(
             help="Bring pictures to this size.  [default: 32; presets, arrays and stores have their own]",
         ),
         click.option(
-            "--layout", type=click.Choice(list(LAYOUTS)), help="Of arrays that can be read in more than one way."
+            "--layout", type=click.Choice(list(LAYOUTS)), help="Layout of arrays that can be read in more than one way."
         ),
-        click.option("--grey", is_flag=True, help="Without colour."),
+        click.option("--grey", is_flag=True, help="Convert to greyscale."),
         click.option(
             "--fit",
             type=click.Choice(["cover", "pad"]),
@@ -90,7 +107,7 @@ reading_options = several(
             type=click.Choice(["apply", "ignore"]),
             default="apply",
             show_default=True,
-            help="Whether a camera's rotation mark turns the picture.",
+            help="Whether the EXIF orientation of a photograph is applied.",
         ),
         click.option("--follow-symlinks", is_flag=True, help="Follow links inside folders."),
     ]
@@ -103,8 +120,8 @@ collection_options = several(
             "--train",
             required=True,
             multiple=True,
-            type=click.Path(exists=True),
-            help="The collection: folder, store, .npz, .parquet, .tar, ...; may be given several times.",
+            type=SOURCE,
+            help="The collection: folder, store, .npz, .parquet, .tar, URL, ...; may be given several times.",
         ),
         click.option("--limit", type=click.IntRange(1), help="Use only the first N images of the collection."),
         click.option("--train-key", help="Which array of a .npz, or which column of a table, holds the collection."),
@@ -291,7 +308,10 @@ def check_method_options(context: click.Context, method: str) -> None:
 
 def opened_from(options: dict[str, Any]) -> dict[str, Any]:
     """Where the images of a run are, and by which options they were read: what `refine` needs to read them again."""
-    where = {name: [str(Path(path).resolve()) for path in options[name]] for name in ("train", "query")}
+    where = {
+        name: [str(Path(path).resolve()) if os.path.exists(path) else path for path in options[name]]
+        for name in ("train", "query")
+    }
     return {**where, **{name: options[name] for name in (*READING, "query_key")}}
 
 

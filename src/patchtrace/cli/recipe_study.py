@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from patchtrace.cli.options import (
+    SOURCE,
     collection_options,
     compute_from,
     compute_options,
@@ -72,7 +73,7 @@ study_options = several(
             "query",
             required=True,
             multiple=True,
-            type=click.Path(exists=True),
+            type=SOURCE,
             help="The pictures whose losses are in the truth, in the same order.",
         ),
         click.option("--query-key", help="Array or column that holds the queries; see --train-key."),

@@ -30,7 +30,6 @@ from patchtrace.engines.contract import ENGINES, BlockResult, Comparison, Engine
 from patchtrace.engines.fold import Job, Rest, Total, answers, cut, summed_masses
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
-from patchtrace.images.store.shards import Shard
 from patchtrace.progress import Watch
 
 if TYPE_CHECKING:
@@ -278,7 +277,7 @@ class DaskWork:
         runs = -(-len(self.train) // images)
         waiting = (self.budget.waiting + self.budget.versions) // WAITING_TASKS
         most = [PAIRS_OF_A_TASK // pairs, -(-runs // (2 * self.slots())), waiting // answers]
-        if isinstance(self.train.pixels, np.ndarray):  # then a task carries its pixels
+        if self.train.pixels.in_memory:  # then a task carries its pixels
             most.append(MOST_PIXELS // (images * self.train.pixels[:1].nbytes))
         return max(1, min(most))
 
@@ -356,8 +355,7 @@ def _compare(
     setup: _Setup,
 ) -> list[BlockResult]:
     """The answers for the blocks of these images. They stay here."""
-    if not isinstance(images.pixels, np.ndarray):
-        images.pixels.reuse(_shards)
+    images.pixels.reuse(_shards)
     blocks = answers(_engine(setup), query, images, comparison, setup.budget, size)
     return [replace(block, share=np.ascontiguousarray(block.share, dtype=np.float32)) for block in blocks]
 
@@ -379,7 +377,7 @@ def _sums(blocks: list[BlockResult], total: NDArray[np.float64]) -> NDArray[np.f
 
 
 #: The shards that this worker has opened and checked.
-_shards: dict[Path, Shard] = {}
+_shards: dict[Path, Any] = {}
 
 
 @lru_cache(maxsize=4)

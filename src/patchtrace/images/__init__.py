@@ -1,7 +1,8 @@
-"""Pixels in: where pictures lie, and the rules by which files become arrays."""
+"""Pixels in: where pictures are, and the rules by which files become arrays."""
 
-from patchtrace.images.decode import Decoding
-from patchtrace.images.imageset import ImageSet, Skipped, has_own_size
+from patchtrace.images.decode import Decoding, Skipped
+from patchtrace.images.imageset import ImageSet, has_own_size
+from patchtrace.images.sources.base import Source
 from patchtrace.images.store.store import Store
 
-__all__ = ["Decoding", "ImageSet", "Skipped", "Store", "has_own_size"]
+__all__ = ["Decoding", "ImageSet", "Skipped", "Source", "Store", "has_own_size"]

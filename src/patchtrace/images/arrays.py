@@ -1,19 +1,19 @@
-"""Pixels that are arrays already: NumPy arrays, .npy and .npz files, CIFAR-10's own batches."""
+"""Arrays as pixels: their layouts, .npy and .npz files, and pixels brought to other rules."""
 
 from __future__ import annotations
 
-import os
-import pickletools
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from patchtrace.errors import PatchtraceError
+from patchtrace.images.decode import Decoding, Unreadable, decode
 
-Pixels = NDArray[np.uint8] | NDArray[np.float32]
+PixelArray = NDArray[np.uint8] | NDArray[np.float32]
 
 #: For each way to lay out an array, how to bring it to (images, channels, height, width).
 LAYOUTS = {
@@ -25,11 +25,8 @@ LAYOUTS = {
     "HW": (None, None, 0, 1),
 }
 
-CIFAR_BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
-_CIFAR_IMAGE = 3 * 32 * 32
 
-
-def from_array(array: NDArray[np.generic], layout: str | None) -> Pixels:
+def from_array(array: NDArray[np.generic], layout: str | None) -> PixelArray:
     """An array as (images, channels, height, width): u8 pixels, or float32 values that are left as they are."""
     layout = layout or _guess_layout(array)
     if layout not in LAYOUTS:
@@ -55,7 +52,7 @@ def from_array(array: NDArray[np.generic], layout: str | None) -> Pixels:
 
 
 def _guess_layout(array: NDArray[np.generic]) -> str:
-    """The layout where only one is possible; otherwise the caller must say it."""
+    """The layout where only one is possible; otherwise the caller must give it."""
     if array.ndim == 4:
         first, last = array.shape[1] in (1, 3, 4), array.shape[3] in (1, 3, 4)
         floats = np.issubdtype(array.dtype, np.floating)
@@ -65,11 +62,11 @@ def _guess_layout(array: NDArray[np.generic]) -> str:
             return "NCHW" if first else "NHWC"
     raise PatchtraceError(
         f"an array of shape {array.shape} and type {array.dtype} can be read in more than one way: "
-        f"say layout= (--layout) NHWC, NCHW or another of {', '.join(LAYOUTS)}"
+        f"set layout= (--layout) to NHWC, NCHW or another of {', '.join(LAYOUTS)}"
     )
 
 
-def from_file(path: Path, key: str | None, layout: str | None) -> Pixels:
+def from_file(path: Path, key: str | None, layout: str | None) -> PixelArray:
     """A .npy file (u8 stays mapped and is not read) or one array of a .npz file. Pickled arrays are refused."""
     try:
         with path.open("rb") as stream:
@@ -99,50 +96,27 @@ def _of_archive(stream: BinaryIO, where: str, key: str | None) -> object:
         return archive[chosen]
 
 
-def cifar_files(path: Path) -> list[Path] | None:
-    """The batch files of CIFAR-10, if that is what lies here: its folder (training batches), or one batch."""
-    if os.path.isdir(path):  # os.path says no where pathlib would raise for want of permission
-        for suffix in ("", ".bin"):
-            batches = [path / f"{name}{suffix}" for name in CIFAR_BATCHES]
-            missing = [batch.name for batch in batches if not os.path.isfile(batch)]
-            if len(missing) < len(batches):
-                if missing:
-                    raise PatchtraceError(f"{path.name} looks like CIFAR-10 but lacks {', '.join(missing)}")
-                return batches
-        return None
-    known = {f"{name}{suffix}" for name in (*CIFAR_BATCHES, "test_batch") for suffix in ("", ".bin")}
-    return [path] if path.name in known and os.path.isfile(path) else None
+def picture(pixels: NDArray[Any]) -> Image.Image:
+    """Pixels (channels, height, width) to look at: RGB or grey; of latents, the first channels."""
+    if pixels.dtype != np.uint8:
+        pixels = np.clip(np.rint((pixels + 1) * 127.5), 0, 255).astype(np.uint8)
+    if len(pixels) < 3:
+        return Image.fromarray(np.ascontiguousarray(pixels[0]))
+    return Image.fromarray(np.ascontiguousarray(pixels[:3].transpose(1, 2, 0)))
 
 
-def from_cifar(batches: list[Path]) -> Pixels:
-    """CIFAR-10 in its original python or binary batches, in the order of the files."""
-    return np.concatenate([_cifar_batch(batch) for batch in batches])
-
-
-def _cifar_batch(path: Path) -> NDArray[np.uint8]:
+def conformed(pixels: PixelArray, rules: Decoding) -> tuple[PixelArray, Decoding | None]:
+    """Pixels as the rules ask for them, and those rules; or the same pixels and None where nothing is to be changed."""
+    channels, height, width = pixels.shape[1:]
+    if rules.size in (None, (height, width)) and rules.crop is None and (channels == 1 or not rules.grey):
+        return pixels, None
+    if pixels.dtype != np.uint8 or channels not in (1, 3):
+        raise PatchtraceError(
+            f"arrays of shape {pixels.shape[1:]} are not resized, cropped or made grey: "
+            "only u8 arrays of one or three channels are pictures; bring the others to size yourself"
+        )
+    rules = replace(rules, grey=rules.grey or channels == 1)
     try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise PatchtraceError(f"cannot read {path.name}: {error.strerror}") from error
-    if path.suffix == ".bin":
-        if not raw or len(raw) % (_CIFAR_IMAGE + 1):
-            raise PatchtraceError(f"{path.name} is cut short: a CIFAR-10 record has {_CIFAR_IMAGE + 1} bytes")
-        records = np.frombuffer(raw, dtype=np.uint8).reshape(-1, _CIFAR_IMAGE + 1)
-        return records[:, 1:].reshape(-1, 3, 32, 32)
-    # The python batches are pickles. They are never unpickled: their opcodes are only listed, and the pixels are
-    # the one byte string in them that is made of whole images.
-    try:
-        pixels = [text for text in _byte_strings(raw) if len(text) >= _CIFAR_IMAGE and len(text) % _CIFAR_IMAGE == 0]
-    except (ValueError, IndexError, UnicodeError) as error:
-        raise PatchtraceError(f"{path.name} is not a CIFAR-10 batch: {error}") from error
-    if len(pixels) != 1:
-        raise PatchtraceError(f"{path.name} is not a CIFAR-10 batch: it does not hold one block of 32 x 32 images")
-    return np.frombuffer(pixels[0], dtype=np.uint8).reshape(-1, 3, 32, 32)
-
-
-def _byte_strings(pickled: bytes) -> Iterator[bytes]:
-    for _, argument, _ in pickletools.genops(pickled):
-        if isinstance(argument, bytes | bytearray):
-            yield bytes(argument)
-        elif isinstance(argument, str) and len(argument) >= _CIFAR_IMAGE:
-            yield argument.encode("latin-1")  # how Python 2 strings, and bytes in protocol 2, are listed
+        return np.stack([decode(picture(image), rules) for image in pixels]), rules
+    except Unreadable as reason:
+        raise PatchtraceError(f"the array cannot be brought to size: its images have {reason}") from reason

@@ -9,7 +9,7 @@ import io
 import stat
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from patchtrace.checks import choice, whole
 from patchtrace.errors import PatchtraceError
 
 #: What a file must be inside, whatever it is called.
@@ -38,29 +39,67 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True)
+class Skipped:
+    """An image that could not be read, and why.
+
+    Parameters
+    ----------
+    id : str
+        Its name in the set.
+    reason : str
+        Why it could not be read.
+    of : {"collection", "queries"}, default "collection"
+        Whose image it is.
+    size, stamp, container : int, str, str, optional
+        For a store: length and modification stamp of its file, and the archive or table it is in.
+
+    Examples
+    --------
+    >>> Skipped("a.png", "empty file").record()
+    {'id': 'a.png', 'reason': 'empty file', 'of': 'collection'}
+    """
+
+    id: str
+    reason: str
+    of: str = "collection"
+    size: int = field(default=-1, compare=False, repr=False)
+    stamp: str = field(default="", compare=False, repr=False)
+    container: str = field(default="", compare=False, repr=False)
+
+    def record(self) -> dict[str, str]:
+        """Plain data for a result or a list."""
+        return {"id": self.id, "reason": self.reason, "of": self.of}
+
+
+@dataclass(frozen=True)
 class Decoding:
     """The rules by which files become pixels; saved with every result.
 
     Parameters
     ----------
     size : (int, int), optional
-        Height and width to bring every picture to. Without it pictures keep their size and must agree.
-    grey : bool
+        Height and width to bring every picture to. By default pictures keep their size and must agree.
+    grey : bool, default False
         One channel instead of three.
-    fit : {"cover", "pad"}
+    fit : {"cover", "pad"}, default "cover"
         Keep the shape of the picture and fill the frame, cutting what sticks out on both sides alike; or show all of
         it, centred on white.
     crop : int, optional
         First cut a square of this side out of the middle.
-    exif : {"apply", "ignore"}
-        Whether a camera's rotation mark turns the picture.
-    max_pixels : int
+    exif : {"apply", "ignore"}, default "apply"
+        Whether the EXIF orientation of a photograph is applied.
+    max_pixels : int, default 89478485
         A file that claims more pixels is not decoded. Pillow's own limit, twice the default, stands above it.
-    max_bytes : int
+    max_bytes : int, default 1 GiB
         A file that is larger is not read.
 
-    Not a choice: transparency is laid on white, 16-bit grey is scaled to 8 bits, CMYK and palettes become RGB,
+    Not a choice: transparency is composited on white, 16-bit grey is scaled to 8 bits, CMYK and palettes become RGB,
     an animation counts as its first frame, colour profiles are not applied, resizing is bicubic with antialiasing.
+
+    Examples
+    --------
+    >>> Decoding(size=(32, 32), fit="pad").record()["resize"]
+    'bicubic, antialiased'
     """
 
     size: tuple[int, int] | None = None
@@ -78,20 +117,27 @@ class Decoding:
             and all(isinstance(n, int) and 1 <= n <= MOST_SIDE for n in self.size)
         ):
             raise PatchtraceError(f"size is {self.size!r}: use a height and a width from 1 to {MOST_SIDE}")
-        if self.fit not in get_args(Fit):
-            raise PatchtraceError(f"fit is {self.fit!r}: use one of {', '.join(get_args(Fit))}")
-        if self.exif not in get_args(Exif):
-            raise PatchtraceError(f"exif is {self.exif!r}: use one of {', '.join(get_args(Exif))}")
+        choice("fit", self.fit, get_args(Fit))
+        choice("exif", self.exif, get_args(Exif))
         for name in ("crop", "max_pixels", "max_bytes"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise PatchtraceError(f"{name} is {value!r}: use a number of at least 1")
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), 1)
         if self.max_pixels > PILLOW_LIMIT:
             raise PatchtraceError(f"max_pixels is {self.max_pixels}: use at most {PILLOW_LIMIT}")
 
     def record(self) -> dict[str, Any]:
         """Plain data for a saved result, with the rules that are not a choice."""
         return {**asdict(self), **FIXED_RULES}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Decoding:
+        """The rules that :meth:`record` gave, also after a way through JSON.
+
+        >>> Decoding.from_record(Decoding(size=(8, 6)).record()).size
+        (8, 6)
+        """
+        known = {each.name: record[each.name] for each in fields(cls)}
+        return cls(**{**known, "size": None if known["size"] is None else tuple(known["size"])})
 
 
 FIXED_RULES: Mapping[str, str] = {
@@ -103,8 +149,10 @@ FIXED_RULES: Mapping[str, str] = {
 }
 
 
-def decode(source: Path | bytes | Image.Image, rules: Decoding) -> NDArray[np.uint8]:
+def decode(source: Path | bytes | Image.Image | Unreadable, rules: Decoding) -> NDArray[np.uint8]:
     """Pixels (channels, height, width) of one image, or ``Unreadable`` with the reason."""
+    if isinstance(source, Unreadable):
+        raise source
     try:
         if isinstance(source, Image.Image):
             return _pixels(source, rules)
@@ -143,7 +191,7 @@ def _decode(stream: Any, rules: Decoding) -> NDArray[np.uint8]:
         # Pillow warns of odd metadata and of large pictures; the pixels decide here, and the limit is our own
         warnings.simplefilter("ignore")
         with Image.open(stream, formats=FORMATS) as image:
-            if rules.exif == "ignore" and image.format == "TIFF":  # Pillow turns it by itself while it loads
+            if rules.exif == "ignore" and image.format == "TIFF":  # Pillow applies it by itself while it loads
                 image.getexif().pop(ExifTags.Base.Orientation, None)
             return _pixels(image, rules)
 
@@ -161,7 +209,7 @@ def _pixels(image: Image.Image, rules: Decoding) -> NDArray[np.uint8]:
 def _upright(image: Image.Image) -> Image.Image:
     try:
         return ImageOps.exif_transpose(image)
-    except Exception:  # metadata that cannot be read turns nothing; the pixels are still good
+    except Exception:  # metadata that cannot be read is ignored; the pixels are still good
         return image
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import operator
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import index, itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,34 +12,28 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from patchtrace.checks import store, whole
 from patchtrace.errors import PatchtraceError
-from patchtrace.images import arrays, sources
-from patchtrace.images.decode import Decoding, Unreadable, decode
-from patchtrace.images.smaller import SmallerPixels
-from patchtrace.images.store.reader import Originals, check_rules, is_store, open_store
-from patchtrace.images.store.shards import StorePixels
-from patchtrace.progress import Progress
+from patchtrace.images.arrays import picture
+from patchtrace.images.decode import Decoding, Skipped, Unreadable, decode
+from patchtrace.images.downscaled import DownscaledPixels
+from patchtrace.images.pixels import ArrayPixels, Pixels, fingerprint
+from patchtrace.images.sources import base as sources
+from patchtrace.images.sources.remote import fetched_ahead
+from patchtrace.images.store.reader import Originals
+from patchtrace.progress import Progress, Watch
 
 
-@dataclass(frozen=True)
-class Skipped:
-    """An image that could not be read, and why."""
-
-    id: str
-    reason: str
-    of: str = "collection"
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class ImageSet:
     """Pictures of one size, in one order.
 
-    Made by :meth:`open`; the constructor is for those who have pixels already.
+    Made by :meth:`open`; the constructor is for pixels that are at hand already.
 
     Parameters
     ----------
-    pixels : array (images, channels, height, width)
-        u8, or float32 in [-1, 1] (latents: any float). Of a store they lie on disk: what is indexed is read.
+    pixels : array or Pixels (images, channels, height, width)
+        u8, or float32 in [-1, 1] (latents: any float). Those of a store stay on disk: what is indexed is read.
     ids : tuple of str
         A name for each image: its path relative to the folder, or its number.
     skipped : tuple of Skipped
@@ -49,9 +41,9 @@ class ImageSet:
     decoding : Decoding, optional
         The rules by which files became pixels; None where the pixels were given.
     remarks : tuple of str
-        What a reader should be told.
+        Notes for the user, such as links that were not followed.
     files : sequence of Path, bytes or None
-        The file of each image, or what was in it, where it has one of its own; empty if none has.
+        The file of each image, or its content, where it has a file of its own; empty if none has.
 
     Examples
     --------
@@ -62,21 +54,32 @@ class ImageSet:
     np.float32(-1.0)
     """
 
-    pixels: arrays.Pixels | StorePixels | SmallerPixels
+    pixels: Pixels
     ids: tuple[str, ...]
-    skipped: tuple[Skipped, ...] = ()
-    decoding: Decoding | None = None
-    remarks: tuple[str, ...] = ()
-    files: Sequence[Path | bytes | None] = ()
+    skipped: tuple[Skipped, ...]
+    decoding: Decoding | None
+    remarks: tuple[str, ...]
+    files: Sequence[Path | bytes | None]
 
-    def __post_init__(self) -> None:
-        if self.pixels.ndim != 4 or len(self.pixels) != len(self.ids):
+    def __init__(
+        self,
+        pixels: Pixels | NDArray[Any],
+        ids: tuple[str, ...],
+        skipped: tuple[Skipped, ...] = (),
+        decoding: Decoding | None = None,
+        remarks: tuple[str, ...] = (),
+        files: Sequence[Path | bytes | None] = (),
+    ) -> None:
+        if pixels.ndim != 4 or len(pixels) != len(ids):
             raise PatchtraceError(
-                f"pixels of shape {self.pixels.shape} do not fit {len(self.ids)} ids: "
+                f"pixels of shape {pixels.shape} do not fit {len(ids)} ids: "
                 "use (images, channels, height, width) and one id for each image"
             )
-        if self.pixels.dtype not in (np.uint8, np.float32):
-            raise PatchtraceError(f"pixels are {self.pixels.dtype}: use uint8, or float32 in [-1, 1]")
+        if pixels.dtype not in (np.uint8, np.float32):
+            raise PatchtraceError(f"pixels are {pixels.dtype}: use uint8, or float32 in [-1, 1]")
+        if not hasattr(pixels, "select"):
+            pixels = pixels.view(ArrayPixels)
+        store(self, pixels=pixels, ids=ids, skipped=skipped, decoding=decoding, remarks=remarks, files=files)
 
     def __repr__(self) -> str:
         channels, height, width = self.shape
@@ -102,12 +105,7 @@ class ImageSet:
 
     def picture(self, index: int) -> Image.Image:
         """Image ``index`` to look at: RGB or grey; of latents, the first channels."""
-        pixels = self.pixels[index]
-        if pixels.dtype != np.uint8:
-            pixels = np.clip(np.rint((pixels + 1) * 127.5), 0, 255).astype(np.uint8)
-        if len(pixels) < 3:
-            return Image.fromarray(np.ascontiguousarray(pixels[0]))
-        return Image.fromarray(np.ascontiguousarray(pixels[:3].transpose(1, 2, 0)))
+        return picture(self.pixels[index])
 
     def frame(self, index: int, longest: int = 192) -> Image.Image:
         """As :meth:`picture`, but from the image's file if it has one, and so with more pixels, up to ``longest``."""
@@ -120,7 +118,7 @@ class ImageSet:
             pixels = decode(file, replace(self.decoding, size=(times * height, times * width)))
         except Unreadable:  # it was there when the set was opened
             return self.picture(index)
-        return ImageSet(pixels[None], ("",)).picture(0)
+        return picture(pixels)
 
     def subset(self, indices: Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]) -> ImageSet:
         """The images at these places, in this order, with the ids they have here; or those that a mask says."""
@@ -129,30 +127,24 @@ class ImageSet:
         files = self.files
         if files:
             files = files.select(chosen) if isinstance(files, Originals) else tuple(files[i] for i in chosen)
-        pixels = self.pixels[chosen] if isinstance(self.pixels, np.ndarray) else self.pixels.select(chosen)
-        return replace(self, pixels=pixels, ids=tuple(self.ids[i] for i in chosen), files=files)
+        return replace(self, pixels=self.pixels.select(chosen), ids=tuple(self.ids[i] for i in chosen), files=files)
 
     def smaller(self, factor: int) -> ImageSet:
         """The same pictures with one pixel, their mean, for each square of so many; made as they are read."""
-        if isinstance(self.pixels, SmallerPixels) or not 1 <= factor <= min(self.shape[1:]):
+        if self.pixels.factor > 1 or not 1 <= factor <= min(self.shape[1:]):
             raise PatchtraceError(f"pictures of shape {self.shape} cannot be made {factor} times smaller")
-        return replace(self, pixels=SmallerPixels(self.pixels, factor), files=())
+        return replace(self, pixels=DownscaledPixels(self.pixels, factor), files=())
 
     def loaded(self) -> ImageSet:
         """The same with all pixels in memory."""
         pixels = np.empty(self.pixels.shape, self.pixels.dtype)
         for start in range(0, len(self), 1024):
             pixels[start : start + 1024] = self.pixels[start : start + 1024]
-        return replace(self, pixels=pixels)
+        return replace(self, pixels=pixels.view(ArrayPixels))
 
     def fingerprint(self) -> str:
         """A hash of pixels and ids: equal for equal sets, in memory or in a store."""
-        if isinstance(self.pixels, StorePixels) and (known := self.pixels.fingerprint_of(self.ids)):
-            return known
-        digest = hashlib.sha256(repr((self.pixels.shape, self.pixels.dtype.str, self.ids)).encode())
-        for start in range(0, len(self), 1024):
-            digest.update(self.pixels[start : start + 1024].tobytes())
-        return digest.hexdigest()
+        return fingerprint(self.pixels, self.ids)
 
     def open_like(
         self,
@@ -182,10 +174,10 @@ class ImageSet:
                 f"queries have shape {opened.shape} and the set has {self.shape} (channels, height, width): "
                 "open both with the same size"
             )
-        most = 0 if opened.pixels.dtype == np.uint8 else np.abs(np.asarray(opened.pixels)).max()
+        most = 0 if opened.pixels.dtype == np.uint8 else np.abs(opened.pixels[:]).max()
         if self.pixels.dtype == np.uint8 and most > 1.01:
             raise PatchtraceError(
-                f"float queries reach {most:g}, but beside pictures they must lie in [-1, 1]: "
+                f"float queries reach {most:g}, but with pictures they must be in [-1, 1]: "
                 "give u8 pixels, or divide those by 127.5 and subtract 1"
             )
         return opened
@@ -203,169 +195,123 @@ class ImageSet:
         limit: int | None = None,
         progress: Progress | None = None,
     ) -> ImageSet:
-        """Open pictures, wherever they lie.
+        """Open pictures, wherever they are.
 
         Parameters
         ----------
-        source : path, list of paths, array, PIL image, Hugging Face dataset, or ImageSet
+        source : path, URL, list of them, array, PIL image, Hugging Face dataset, or ImageSet
             A folder (read recursively), an image file, a ``.npy``, ``.npz``, ``.parquet``, ``.arrow`` or ``.tar`` file
             (webdataset), CIFAR-10's folder or one of its batches, CelebA's ``img_align_celeba`` (cut to its middle
-            140 x 140), a store that ``patchtrace index`` made.
+            140 x 140), a store that ``patchtrace index`` made; the URL of a folder or an image, for fsspec; whatever
+            another :class:`~patchtrace.images.sources.base.Source` recognises.
         size : int or (int, int), optional
-            Side, or height and width, to bring every picture to. Without it they must be of one size.
+            Side, or height and width, to bring every picture to. By default they must be of one size.
         layout : str, optional
             How an array is laid out, such as ``"NHWC"``. Only needed where it can be read in two ways.
         key : str, optional
             Which array of a ``.npz``, or which column of a table.
         decoding : Decoding, optional
-            All rules of decoding; ``size`` here goes before the one in it.
-        follow_symlinks : bool
+            All rules of decoding; ``size`` above has precedence over its size.
+        follow_symlinks : bool, default False
             Whether links inside folders are followed.
         limit : int, optional
             Stop after this many images.
         progress : callable, optional
             Called with (done, total).
+
+        Returns
+        -------
+        ImageSet
+            What could not be read is in its ``skipped``.
+
+        Raises
+        ------
+        PatchtraceError
+            If no image can be read, or images differ in size and ``size`` is not given.
         """
         rules = decoding or Decoding()
         if not isinstance(rules, Decoding):
             raise PatchtraceError(f"decoding is {decoding!r}: use Decoding(fit='pad'), for example")
         if size is not None:
             rules = replace(rules, size=_height_and_width(size))
-        if limit is not None and limit < 1:
-            raise PatchtraceError(f"limit is {limit}: use a number of at least 1")
+        if limit is not None:
+            whole("limit", limit, 1)
         if isinstance(source, ImageSet):
             if size is not None and rules.size != source.shape[1:]:
                 raise PatchtraceError(
                     f"the set is open already, at {source.shape[1:]}: open its source with size={size}"
                 )
-            return source if limit is None else source.subset(range(min(limit, len(source))))
-        listed: Any = [source] if isinstance(source, str | os.PathLike | Image.Image) else source
-        if _all_of(listed, str | os.PathLike):
-            paths = [_path(item) for item in listed]
-            if any(is_store(path) for path in paths):
-                return _of_store(paths, rules, limit)
-            if has_own_size(paths):
-                return _of_pixels(_array_file(paths[0], key, layout), rules, limit)
-            rules, remarks = sources.celeba_crop(paths, rules)
-            entries = sources.of_paths(paths, key, follow_symlinks, rules)
-            entries.remarks.extend(remarks)
-        elif _all_of(listed, Image.Image):
-            entries = sources.Entries(((str(i), image) for i, image in enumerate(listed)), len(listed))
-        elif type(source).__module__.partition(".")[0] == "datasets":
-            entries = sources.hugging_face(source, key)
-        elif has_own_size(source):
-            return _of_pixels(arrays.from_array(np.asarray(source), layout), rules, limit)
-        else:
-            what = "an empty list" if isinstance(source, list | tuple) and not source else f"a {type(source).__name__}"
-            raise PatchtraceError(
-                f"{what} cannot be opened as images: "
-                "give a path, a list of paths, an array, a PIL image or a Hugging Face dataset"
-            )
-        return _of_entries(entries, rules, limit, progress)
+            return source._first(limit)
+        found = sources.find(source)
+        if len(found) == 1 and found[0].own_size:
+            opened = found[0].opened(sources.Reading(key, layout, follow_symlinks, rules, limit))
+            return cls(**vars(opened))._first(limit)
+        rules, remarks = sources.with_crop(found, rules)
+        entries = sources.joined(sources.parts(found, sources.Reading(key, layout, follow_symlinks, rules, limit)))
+        entries.remarks.extend(remarks)
+        return _of_entries(entries, rules, limit, Watch.of(progress))
+
+    def _first(self, limit: int | None) -> ImageSet:
+        return self if limit is None or limit >= len(self) else self.subset(range(limit))
 
 
-def _all_of(items: Any, kind: Any) -> bool:
-    return isinstance(items, list | tuple) and len(items) > 0 and all(isinstance(item, kind) for item in items)
-
-
-def _path(item: str | os.PathLike[str]) -> Path:
-    if not os.fspath(item):
-        raise PatchtraceError("the path is empty: '.' is the current folder")
-    return Path(item)
-
-
-def _array_file(path: Path, key: str | None, layout: str | None) -> arrays.Pixels:
-    batches = arrays.cifar_files(path)
-    return arrays.from_cifar(batches) if batches else arrays.from_file(path, key, layout)
-
-
-def _of_store(paths: list[Path], rules: Decoding, limit: int | None) -> ImageSet:
-    if len(paths) > 1:
-        raise PatchtraceError("a store is to be given alone, not in a list: index all sources into one")
-    opened = open_store(paths[0])
-    manifest = opened.manifest
-    check_rules(paths[0], manifest, rules)
-    skipped = tuple(Skipped(lost.id, lost.reason) for lost in manifest.skipped)
-    found = ImageSet(opened.pixels, opened.ids, skipped, manifest.decoding, manifest.remarks, opened.originals)
-    return found if limit is None else found.subset(range(min(limit, len(found))))
-
-
-def _of_pixels(pixels: arrays.Pixels, rules: Decoding, limit: int | None) -> ImageSet:
-    pixels = pixels[:limit]
-    given = ImageSet(pixels, _numbers(len(pixels)))
-    channels, height, width = given.shape
-    as_they_are = rules.size in (None, (height, width)) and rules.crop is None and (channels == 1 or not rules.grey)
-    if as_they_are:
-        return given
-    if pixels.dtype != np.uint8 or channels not in (1, 3):
-        raise PatchtraceError(
-            f"arrays of shape {given.shape} are not resized, cropped or made grey: "
-            "only u8 arrays of one or three channels are pictures; bring the others to size yourself"
-        )
-    rules = replace(rules, grey=rules.grey or channels == 1)
-    try:
-        changed = np.stack([decode(given.picture(i), rules) for i in range(len(given))])
-    except Unreadable as reason:
-        raise PatchtraceError(f"the array cannot be brought to size: its images have {reason}") from reason
-    return replace(given, pixels=changed, decoding=rules)
-
-
-def _of_entries(entries: sources.Entries, rules: Decoding, limit: int | None, progress: Progress | None) -> ImageSet:
+def _of_entries(entries: sources.Entries, rules: Decoding, limit: int | None, progress: Watch) -> ImageSet:
     pictures: list[NDArray[np.uint8]] = []
     ids: list[str] = []
     files: list[Path | None] = []
     skipped: list[Skipped] = []
     total = entries.count or 0
-    for name, payload in entries.stream:
+    for (name, payload), content in fetched_ahead(entries.stream, itemgetter(1), rules):
         try:
-            if isinstance(payload, Unreadable):
-                raise payload
-            picture = decode(payload, rules)
+            pixels = decode(content, rules)
         except Unreadable as reason:
             skipped.append(Skipped(name, str(reason)))
         else:
-            if pictures and picture.shape != pictures[0].shape:
-                (_, h0, w0), (_, h1, w1) = pictures[0].shape, picture.shape
+            if pictures and pixels.shape != pictures[0].shape:
+                (_, h0, w0), (_, h1, w1) = pictures[0].shape, pixels.shape
                 raise PatchtraceError(
                     f"the images differ in size: {ids[0]} has {w0} x {h0} pixels and {name} has {w1} x {h1}. "
-                    "Say size= (on the command line --size) to bring them to one"
+                    "Set size= (--size) to bring them to one size"
                 )
-            pictures.append(picture)
+            pictures.append(pixels)
             ids.append(name)
             files.append(payload if isinstance(payload, Path) else None)
-        if progress:
-            progress(len(ids) + len(skipped), total)
+        progress(len(ids) + len(skipped), total)
         if len(ids) == limit:
             break
     if not ids:
-        lines = [f"{s.id}: {s.reason}" for s in skipped[:5]] + [f"({remark})" for remark in entries.remarks]
-        counted = f"; {len(skipped)} were unreadable" if skipped else ""
-        raise PatchtraceError("\n  ".join([f"no readable image was found{counted}", *lines]))
+        raise sources.none_readable(skipped, entries.remarks)
     known = tuple(files) if any(files) else ()
     return ImageSet(np.stack(pictures), tuple(ids), tuple(skipped), rules, tuple(entries.remarks), known)
-
-
-def _numbers(count: int) -> tuple[str, ...]:
-    if count == 0:
-        raise PatchtraceError("the array holds no image")
-    return tuple(str(i) for i in range(count))
 
 
 def _height_and_width(size: object) -> tuple[int, int]:
     both = (size, size) if not isinstance(size, list | tuple) else tuple(size)
     try:
-        height, width = (operator.index(side) for side in both)
+        height, width = (index(side) for side in both)
     except (TypeError, ValueError):
         raise PatchtraceError(f"size is {size!r}: use a side such as 32, or (height, width)") from None
     return height, width
 
 
 def has_own_size(source: Any) -> bool:
-    """Whether the source is pixels of one size already, and not files of any size."""
-    if _all_of(source, str | os.PathLike) and len(source) == 1:
+    """Whether the source is pixels of one size already, and not files of any size.
+
+    Parameters
+    ----------
+    source : path, URL, array, ...
+        What ``ImageSet.open`` takes.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> has_own_size(np.zeros((2, 8, 8, 3), np.uint8)), has_own_size("photos")
+    (True, False)
+    """
+    if isinstance(source, list | tuple) and len(source) == 1:
         source = source[0]
-    if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        array_file = path.suffix.lower() in sources.ARRAY_SUFFIXES and os.path.isfile(path)
-        return array_file or is_store(path) or arrays.cifar_files(path) is not None
-    return isinstance(source, ImageSet) or (hasattr(source, "__array__") and not isinstance(source, Image.Image))
+    found = sources.recognised(source)
+    return isinstance(source, ImageSet) or (found is not None and found.own_size)

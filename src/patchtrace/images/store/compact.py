@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from patchtrace.images.store.manifest import ShardEntry, Table
-from patchtrace.images.store.shards import StorePixels, read_table, write_shard
+from patchtrace.images.store.pixels import StorePixels
+from patchtrace.images.store.shards import read_table, write_shard
 
 
 def compacted(store: Path, entries: list[ShardEntry], shape: tuple[int, int, int], limit: int) -> list[ShardEntry]:

@@ -1,6 +1,6 @@
 """What a store says of itself: the manifest, the journal of a run that is under way, and the table of each shard.
 
-All of it is JSON that carries its own SHA-256 or is named by it, and none of it is believed unread: a store may be
+All of it is JSON that carries its own SHA-256 or is named by it, and nothing in it is trusted unchecked: a store may be
 damaged, or come from anywhere.
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
-from patchtrace.images.decode import Decoding
+from patchtrace.images.decode import Decoding, Skipped
 
 MANIFEST = "patchtrace-store.json"
 LOCK = "patchtrace-store.lock"
@@ -77,18 +76,7 @@ class ShardEntry:
 
 
 @dataclass(frozen=True)
-class Lost:
-    """An image that could not be read: why, and by what its file would be known not to have changed."""
-
-    id: str
-    reason: str
-    size: int = -1
-    stamp: str = ""
-    container: str = ""
-
-
-@dataclass(frozen=True)
-class Source:
+class Origin:
     """Where images came from; size and stamp of an archive or a table, which is read again when they differ."""
 
     path: str
@@ -103,9 +91,9 @@ class Manifest:
     shape: tuple[int, int, int]
     shards: tuple[ShardEntry, ...]
     decoding: Decoding | None
-    sources: tuple[Source, ...]
+    sources: tuple[Origin, ...]
     options: dict[str, Any]
-    skipped: tuple[Lost, ...]
+    skipped: tuple[Skipped, ...]
     remarks: tuple[str, ...]
     fingerprint: str
 
@@ -116,7 +104,7 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {"format": "patchtrace store", "version": VERSION, **asdict(self)}
+        return {"format": "patchtrace store", "version": VERSION, **_record(self)}
 
     @property
     def sha256(self) -> str:
@@ -132,24 +120,21 @@ class Manifest:
         """The state of a store, or an error that says what is wrong with it."""
         if not (store / MANIFEST).exists():
             raise PatchtraceError(
-                f"the store {str(store)!r} is not finished: run `patchtrace index` again, it goes on where it stopped"
+                f"the store {str(store)!r} is not finished: run `patchtrace index` again, it resumes where it stopped"
             )
-        told = read_sealed(store / MANIFEST)
-        if told.get("version") != VERSION:
+        record = read_sealed(store / MANIFEST)
+        if record.get("version") != VERSION:
             raise PatchtraceError(
-                f"the store {str(store)!r} has version {told.get('version')!r}, and this program reads {VERSION}: "
+                f"the store {str(store)!r} has version {record.get('version')!r}, and this program reads {VERSION}: "
                 "index the images again, to a new store"
             )
         try:
             return cls(
-                shape_from(told["shape"]),
-                shards_from(told["shards"]),
-                decoding_from(told["decoding"]),
-                tuple(Source(**item) for item in told["sources"]),
-                dict(told["options"]),
-                tuple(Lost(**item) for item in told["skipped"]),
-                tuple(map(str, told["remarks"])),
-                str(told["fingerprint"]),
+                **_from_record(record),
+                sources=tuple(Origin(**item) for item in record["sources"]),
+                options=dict(record["options"]),
+                remarks=tuple(map(str, record["remarks"])),
+                fingerprint=str(record["fingerprint"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise _of_no_sense(store / MANIFEST, error) from error
@@ -164,27 +149,20 @@ class Journal:
     decoding: Decoding | None
     shape: tuple[int, int, int] | None = None
     shards: tuple[ShardEntry, ...] = ()
-    skipped: tuple[Lost, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
 
     def write(self, store: Path) -> None:
         """Record it."""
-        write_sealed(store / JOURNAL, asdict(self))
+        write_sealed(store / JOURNAL, _record(self))
 
     @classmethod
     def read(
         cls, store: Path, base: str, sources: tuple[str, ...] | None = None, decoding: Decoding | None = None
     ) -> Journal:
-        """The journal that continues this state, with these sources and rules if any are said; else an empty one."""
+        """The journal that continues this state, with these sources and rules if any are given; else an empty one."""
         try:
-            told = read_sealed(store / JOURNAL)
-            journal = cls(
-                str(told["base"]),
-                tuple(map(str, told["sources"])),
-                decoding_from(told["decoding"]),
-                shape_from(told["shape"]),
-                shards_from(told["shards"]),
-                tuple(Lost(**item) for item in told["skipped"]),
-            )
+            record = read_sealed(store / JOURNAL)
+            journal = cls(str(record["base"]), tuple(map(str, record["sources"])), **_from_record(record))
         except (OSError, PatchtraceError, KeyError, TypeError, ValueError):
             return cls(base, sources or (), decoding)  # nothing is lost but time
         same = journal.base == base and sources in (None, journal.sources) and decoding in (None, journal.decoding)
@@ -233,15 +211,15 @@ class Table:
 
     def append_from(self, other: Table, index: int) -> None:
         """Add a row of another table."""
-        told = other.sizes[index], other.stamps[index], other.containers[index]
-        self.append(other.ids[index], other.source(index), other.pixels(index), *told)
+        marks = other.sizes[index], other.stamps[index], other.containers[index]
+        self.append(other.ids[index], other.source(index), other.pixels(index), *marks)
 
     def note(self, index: int, size: int, stamp: str, container: str) -> bool:
         """Set by what the file of a row is known not to have changed; whether that is news."""
-        told = size, stamp, container
-        if (self.sizes[index], self.stamps[index], self.containers[index]) == told:
+        marks = size, stamp, container
+        if (self.sizes[index], self.stamps[index], self.containers[index]) == marks:
             return False
-        self.sizes[index], self.stamps[index], self.containers[index] = told
+        self.sizes[index], self.stamps[index], self.containers[index] = marks
         return True
 
     def to_bytes(self) -> bytes:
@@ -265,13 +243,13 @@ class Table:
         """Read what :meth:`to_bytes` wrote; ValueError where it makes no sense."""
         table = cls()
         try:
-            told = json.loads(raw)
-            table.ids = [str(name) for name in told["ids"]]
-            table.sizes = [int(size) for size in told["sizes"]]
-            table.stamps = [str(stamp) for stamp in told["stamps"]]
-            table.containers = [str(told["names"][place]) for place in told["containers"]]
-            table._sources = bytearray.fromhex(told["sources"])
-            table._pixels = bytearray.fromhex(told["pixels"])
+            record = json.loads(raw)
+            table.ids = [str(name) for name in record["ids"]]
+            table.sizes = [int(size) for size in record["sizes"]]
+            table.stamps = [str(stamp) for stamp in record["stamps"]]
+            table.containers = [str(record["names"][place]) for place in record["containers"]]
+            table._sources = bytearray.fromhex(record["sources"])
+            table._pixels = bytearray.fromhex(record["pixels"])
         except (KeyError, TypeError, IndexError, RecursionError) as error:
             raise ValueError("a table makes no sense") from error
         lengths = {len(column) for column in (table.ids, table.sizes, table.stamps, table.containers)}
@@ -280,41 +258,43 @@ class Table:
         return table
 
 
-def shape_from(told: Sequence[int]) -> tuple[int, int, int]:
-    """Channels, height and width out of plain data."""
-    channels, height, width = (int(n) for n in told)
+def _from_record(record: dict[str, Any]) -> dict[str, Any]:
+    """What manifest and journal have in common, out of plain data; ValueError where it makes no sense."""
+    channels, height, width = (int(n) for n in record["shape"])
     if min(channels, height, width) < 1:
         raise ValueError("a shape makes no sense")
-    return channels, height, width
+    return {
+        "shape": (channels, height, width),
+        "shards": tuple(
+            ShardEntry(**{**item, "live": tuple((a, b) for a, b in item["live"])}) for item in record["shards"]
+        ),
+        "decoding": None if record["decoding"] is None else Decoding.from_record(record["decoding"]),
+        "skipped": tuple(Skipped(**item) for item in record["skipped"]),
+    }
 
 
-def shards_from(told: Sequence[dict[str, Any]]) -> tuple[ShardEntry, ...]:
-    """Shards out of plain data."""
-    return tuple(ShardEntry(**{**item, "live": tuple((a, b) for a, b in item["live"])}) for item in told)
+def _record(state: Manifest | Journal) -> dict[str, Any]:
+    """Plain data. Whose image was skipped is left out: in a store it is always the collection's."""
+    record = asdict(state)
+    for item in record["skipped"]:
+        del item["of"]
+    return record
 
 
-def decoding_from(told: dict[str, Any] | None) -> Decoding | None:
-    """Rules out of plain data."""
-    if told is None:
-        return None
-    known = {field.name: told[field.name] for field in fields(Decoding)}
-    return Decoding(**{**known, "size": None if known["size"] is None else tuple(known["size"])})
+def _plain(record: object) -> bytes:
+    return json.dumps(record, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
-def _plain(told: object) -> bytes:
-    return json.dumps(told, sort_keys=True, separators=(",", ":")).encode("ascii")
-
-
-def _sealed(told: dict[str, Any]) -> tuple[str, bytes]:
-    plain = _plain(told)
+def _sealed(record: dict[str, Any]) -> tuple[str, bytes]:
+    plain = _plain(record)
     digest = hashlib.sha256(plain).hexdigest()
     return digest, b'{"sha256":"%s",\n"content":%s}\n' % (digest.encode(), plain)
 
 
-def write_sealed(path: Path, told: dict[str, Any]) -> None:
+def write_sealed(path: Path, record: dict[str, Any]) -> None:
     """Write JSON with its own checksum."""
     with replacing(path) as temporary:
-        temporary.write_bytes(_sealed(told)[1])
+        temporary.write_bytes(_sealed(record)[1])
 
 
 def read_sealed(path: Path) -> dict[str, Any]:

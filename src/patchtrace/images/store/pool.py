@@ -202,9 +202,9 @@ class Pool:
         self._workers.remove(worker)
         if not worker.ready:
             worker.complaints.seek(0)
-            said = worker.complaints.read()[-2000:].decode("utf-8", "replace").strip()
+            lines = worker.complaints.read()[-2000:].decode("utf-8", "replace").strip().splitlines()
             worker.end()
-            raise PatchtraceError(f"a decoding process did not start ({cause}): {said.splitlines()[-1:] or 'no word'}")
+            raise PatchtraceError(f"a decoding process did not start ({cause}): {lines[-1:] or 'no output'}")
         worker.end()
         if worker.tasks:
             worker.tasks.popleft().answer = {"reason": cause}

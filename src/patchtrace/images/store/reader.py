@@ -1,4 +1,4 @@
-"""Opening a store to read: never blocks, and goes on with the state it found while others write a new one."""
+"""Opening a store to read: never blocks, and keeps the state it found while others write a new one."""
 
 from __future__ import annotations
 
@@ -6,38 +6,47 @@ import hashlib
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Decoding
+from patchtrace.images.pixels import Places
+from patchtrace.images.sources.base import Opened, Reading, Source, is_url
 from patchtrace.images.store.manifest import LOCK, MANIFEST, Damaged, Manifest, Table
-from patchtrace.images.store.shards import StorePixels, read_table
+from patchtrace.images.store.pixels import StorePixels
+from patchtrace.images.store.shards import live_ids, read_table
 
 #: How often a state may be replaced, and its files deleted, while it is being opened.
 _ATTEMPTS = 5
 
 
 def is_store(path: Path) -> bool:
-    """Whether a store lies here, finished or not."""
+    """Whether there is a store here, finished or not."""
     return any(os.path.isfile(path / name) for name in (MANIFEST, LOCK))
 
 
-@dataclass(frozen=True)
-class Opened:
-    """One state of a store, with its files open."""
+class StoreSource(Source):
+    """A store as a source: pixels and ids as they are in it."""
 
-    manifest: Manifest
-    pixels: StorePixels
-    ids: tuple[str, ...]
-    originals: Originals | tuple[()]
+    kind = "a store"
+    own_size = True
+
+    @classmethod
+    def recognises(cls, place: Any) -> bool:
+        """Whether a store is here, finished or not."""
+        return isinstance(place, Path) and is_store(place)
+
+    def opened(self, reading: Reading) -> Opened:
+        """Its state, unless other rules are asked for than it was made by."""
+        manifest, opened = open_store(self.place)
+        check_rules(self.place, manifest, reading.rules)
+        return opened
 
 
-def open_store(path: Path) -> Opened:
+def open_store(path: Path) -> tuple[Manifest, Opened]:
     """The state that the store has now. Manifest and tables are checked in full, shards by their length.
 
     The content of a shard is checked when the first of its images is read.
@@ -47,30 +56,28 @@ def open_store(path: Path) -> Opened:
         manifest = Manifest.read(path)
         try:
             pixels = StorePixels.of(path, list(manifest.shards), manifest.shape)
-            ids: list[str] = []
-            for entry in manifest.shards:
-                names = read_table(path, entry).ids
-                for start, stop in entry.live:
-                    ids += names[start:stop]
+            ids = live_ids(path, manifest.shards)
         except Damaged:
             # a writer and its gc may have been faster than we were
             if attempt + 1 < _ATTEMPTS and Manifest.read(path) != manifest:
                 continue
             raise
         root = _root([source.path for source in manifest.sources])
-        named = tuple(ids)
-        originals = Originals(path, root, pixels, named) if root is not None else ()
-        pixels.know(named, manifest.fingerprint)
-        return Opened(manifest, pixels, named, originals)
+        originals: Sequence[bytes | None] = Originals(path, root, pixels, ids) if root is not None else ()
+        pixels.know(ids, manifest.fingerprint)
+        return manifest, Opened(pixels, ids, manifest.skipped, manifest.decoding, manifest.remarks, originals)
     raise AssertionError("the last attempt returns or raises")
 
 
 def check_rules(store: Path, manifest: Manifest, rules: Decoding) -> None:
-    """Refuse rules that were asked for and by which the pictures of the store were not made."""
+    """Refuse rules other than those by which the pictures of the store were made."""
     plain = Decoding()
     made = manifest.decoding or plain
-    asked = {name: getattr(rules, name) for name in ("grey", "fit", "crop", "exif")}
-    differing = {name: told for name, told in asked.items() if told not in (getattr(plain, name), getattr(made, name))}
+    differing = {
+        name: getattr(rules, name)
+        for name in ("grey", "fit", "crop", "exif")
+        if getattr(rules, name) not in (getattr(plain, name), getattr(made, name))
+    }
     channels, height, width = manifest.shape
     if channels == 1:
         differing.pop("grey", None)
@@ -79,14 +86,14 @@ def check_rules(store: Path, manifest: Manifest, rules: Decoding) -> None:
     if differing:
         raise PatchtraceError(
             f"the store {str(store)!r} holds pictures of {height} x {width} that are decoded already: "
-            f"{', '.join(f'{name}={told!r}' for name, told in differing.items())} would need another store, "
+            f"{', '.join(f'{name}={value!r}' for name, value in differing.items())} would need another store, "
             "made by `patchtrace index` with that option"
         )
 
 
 def _root(sources: list[str]) -> Path | None:
     """The folder that ids are relative to, if it is on this machine."""
-    if any("://" in source for source in sources):
+    if any(is_url(source) for source in sources):
         return None
     folder = sources[0] if len(sources) == 1 and os.path.isdir(sources[0]) else None
     try:
@@ -99,8 +106,8 @@ def _root(sources: list[str]) -> Path | None:
 class Originals(Sequence["bytes | None"]):
     """The file that each image was decoded from, where it is still there with the same content.
 
-    A store may come from anywhere, and what it calls its files may be any file of this machine. So nothing is given
-    out whose hash the store does not know: who made it has had the same bytes.
+    A store may come from anywhere, and what it calls its files may be any file of this machine. So a file is given out
+    only if the store has its hash: whoever made the store had the same bytes.
     """
 
     def __init__(self, store: Path, root: Path, pixels: StorePixels, ids: tuple[str, ...]) -> None:
@@ -134,7 +141,7 @@ class Originals(Sequence["bytes | None"]):
             return None
         return raw if hashlib.sha256(raw).hexdigest() == table.source(row) else None
 
-    def select(self, places: NDArray[np.integer[Any]]) -> Originals:
+    def select(self, places: Places) -> Originals:
         """Those of the images at these places."""
         ids = tuple(self._ids[place] for place in places)
         return Originals(self._store, self._root, self._pixels.select(places), ids)

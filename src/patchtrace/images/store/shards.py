@@ -1,4 +1,4 @@
-"""Shards: how they are written, and how their pixels are read without staying in memory.
+"""Shards: how they are written and read.
 
 Pixels are read with ``pread`` and not mapped: pages of a map count as memory of the process, and a mapped file that
 was cut short ends the process with a signal instead of an error.
@@ -9,20 +9,20 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
 from patchtrace.images.store.manifest import SHARDS, Damaged, ShardEntry, Table
 
 #: A shard ends at so many images or so many bytes, whichever comes first: what a killed run may have to do again.
 SHARD_IMAGES, SHARD_BYTES = 8192, 64 << 20
-#: Files that are held open, so that `gc` does not take them from a reader; those of huger stores are opened as needed.
-HELD = 400
 _CHUNK = 1 << 20
 
 
@@ -61,6 +61,16 @@ def read_table(store: Path, entry: ShardEntry) -> Table:
         raise _damaged(path, str(error)) from error
 
 
+def live_ids(store: Path, entries: Iterable[ShardEntry]) -> tuple[str, ...]:
+    """The ids of all images of these shards."""
+    ids: list[str] = []
+    for entry in entries:
+        names = read_table(store, entry).ids
+        for start, stop in entry.live:
+            ids += names[start:stop]
+    return tuple(ids)
+
+
 class Shard:
     """The pixels of one shard, read by row. Its hash is checked before the first of them is given out."""
 
@@ -86,23 +96,17 @@ class Shard:
 
     def check_length(self) -> None:
         """What can be seen without reading: that it is there, and as long as it was."""
-        handle = self._open() if self._handle is None else self._handle
-        if handle != self._handle:
-            os.close(handle)
+        with self._opened():
+            pass
 
     def check(self) -> None:
         """See that the content is what was written."""
-        handle = self._open() if self._handle is None else self._handle
-        try:
+        with self._opened() as handle:
             self._check(handle)
-        finally:
-            if handle != self._handle:
-                os.close(handle)
 
     def read(self, row: int, into: NDArray[np.uint8]) -> None:
         """Fill ``into`` (images, channels, height, width) with consecutive rows, from ``row`` on."""
-        handle = self._open() if self._handle is None else self._handle
-        try:
+        with self._opened() as handle:
             if not self._checked:
                 self._check(handle)
             rest = into.reshape(-1).data
@@ -112,6 +116,13 @@ class Shard:
                 if got == 0:
                     raise _damaged(self.path, "it was cut short")
                 rest, place = rest[got:], place + got
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """The file that is held, or one that is open for now."""
+        handle = self._open() if self._handle is None else self._handle
+        try:
+            yield handle
         finally:
             if handle != self._handle:
                 os.close(handle)
@@ -138,106 +149,48 @@ class Shard:
         self._checked = True
 
 
-class StorePixels:
-    """The pixels of a store as an array (images, channels, height, width) that lies on disk and cannot be changed.
+class ShardBuilder:
+    """Collects images and writes a shard whenever there are enough."""
 
-    Indexing by number, slice, integers or mask reads those images, as a NumPy array. Made by ``ImageSet.open``.
-
-    Parameters
-    ----------
-    shards : list of Shard
-    shape : (int, int, int)
-        Channels, height, width.
-    shard_of, row_of : int arrays (images,)
-        Where each image is.
-    """
-
-    dtype = np.dtype(np.uint8)
-    ndim = 4
-
-    def __init__(
-        self,
-        shards: list[Shard],
-        shape: tuple[int, int, int],
-        shard_of: NDArray[np.int32],
-        row_of: NDArray[np.int32],
-    ) -> None:
-        self.shape = (len(row_of), *shape)
-        self._shards, self._shard_of, self._row_of = shards, shard_of, row_of
-        self._known: tuple[tuple[str, ...], str] | None = None
-
-    @classmethod
-    def of(cls, store: Path, shards: list[ShardEntry], shape: tuple[int, int, int]) -> StorePixels:
-        """All live images of these shards; whether the files are there and as long as they were is seen at once."""
-        opened = [Shard(store, entry, shape) for entry in shards]
-        for number, shard in enumerate(opened):
-            if number < HELD:
-                shard.hold()
-            else:
-                shard.check_length()
-        rows = [np.flatnonzero(entry.mask()).astype(np.int32) for entry in shards]
-        shard_of = np.repeat(np.arange(len(rows), dtype=np.int32), [len(part) for part in rows])
-        return cls(opened, shape, shard_of, np.concatenate(rows) if rows else np.zeros(0, np.int32))
-
-    def __len__(self) -> int:
-        return self.shape[0]
+    def __init__(self, store: Path, shape: tuple[int, int, int] | None, shard_images: int) -> None:
+        self.store, self.shape = store, shape
+        self.written: list[ShardEntry] = []
+        self._most = shard_images
+        self._pixels = bytearray()
+        self._table = Table()
 
     @property
-    def nbytes(self) -> int:
-        """How many bytes all of it would take in memory."""
-        return int(np.prod(self.shape, dtype=np.int64))
+    def limit(self) -> int:
+        """Most images in a shard."""
+        image = int(np.prod(self.shape)) if self.shape else 1
+        return max(1, min(self._most, SHARD_BYTES // image))
 
-    def __getitem__(self, key: Any) -> NDArray[np.uint8]:
-        if isinstance(key, tuple):
-            first, *rest = key
-            images = self[first]
-            return images[tuple(rest) if images.ndim == 3 else (slice(None), *rest)]
-        places = np.arange(len(self))[key]
-        read = self._read(np.atleast_1d(places))
-        return read[0] if np.ndim(places) == 0 else read
+    def expect(self, shape: tuple[int, int, int], name: str = "the array") -> None:
+        """Refuse images of another size than those that are there."""
+        if self.shape is None:
+            self.shape = shape
+        elif self.shape != shape:
+            (c0, h0, w0), (c1, h1, w1) = self.shape, shape
+            raise PatchtraceError(
+                f"the images differ in size: those before have {w0} x {h0} pixels in {c0} channels and {name} has "
+                f"{w1} x {h1} in {c1}. Set size= (--size) to bring them to one size"
+            )
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        if copy is False:
-            raise ValueError("the pixels of a store are on disk: an array of them is always a copy")
-        return self[:].astype(dtype or self.dtype, copy=False)
+    def add(self, pixels: bytes, row: tuple[Any, ...]) -> bool:
+        """Add an image; whether a shard was written."""
+        self._pixels += pixels
+        self._table.append(*row)
+        return len(self._table) >= self.limit and self.flush()
 
-    def select(self, places: NDArray[np.integer[Any]]) -> StorePixels:
-        """The images at these places, still on disk."""
-        return StorePixels(self._shards, self.shape[1:], self._shard_of[places], self._row_of[places])
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For another process: without the shards in which none of these images is, and with the rest unopened."""
-        used, shard_of = np.unique(self._shard_of, return_inverse=True)
-        shards = [self._shards[number] for number in used]
-        return {**self.__dict__, "_shards": shards, "_shard_of": shard_of.astype(np.int32)}
-
-    def reuse(self, known: dict[Path, Shard]) -> None:
-        """Take those of these shards that are known already, so that their content is checked once; note the others."""
-        self._shards = [known.setdefault(shard.path, shard) for shard in self._shards]
-
-    def know(self, ids: tuple[str, ...], fingerprint: str) -> None:
-        """What the manifest says of all these images under these ids."""
-        self._known = ids, fingerprint
-
-    def fingerprint_of(self, ids: tuple[str, ...]) -> str | None:
-        """The fingerprint of a set of these pixels, if it is known without reading them."""
-        return self._known[1] if self._known and self._known[0] == ids else None
-
-    def where(self, index: int) -> tuple[ShardEntry, int]:
-        """Shard and row of one image."""
-        return self._shards[self._shard_of[index]].entry, int(self._row_of[index])
-
-    def _read(self, places: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
-        images = np.empty((len(places), *self.shape[1:]), dtype=np.uint8)
-        if not len(places):
-            return images
-        shard_of, row_of = self._shard_of[places], self._row_of[places]
-        # rows that lie one after the other are read at once
-        breaks = np.flatnonzero((np.diff(shard_of) != 0) | (np.diff(row_of) != 1)) + 1
-        edges = [0, *breaks.tolist(), len(places)]
-        for start, stop in pairwise(edges):
-            self._shards[shard_of[start]].read(int(row_of[start]), images[start:stop])
-        return images
+    def flush(self) -> bool:
+        """Write what there is; whether there was something."""
+        if not len(self._table):
+            return False
+        assert self.shape is not None
+        images = np.frombuffer(self._pixels, dtype=np.uint8).reshape(-1, *self.shape)
+        self.written.append(write_shard(self.store, images, self._table))
+        self._pixels, self._table = bytearray(), Table()
+        return True
 
 
 def _missing(path: Path) -> Damaged:

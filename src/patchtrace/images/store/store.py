@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace as with_changes
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from patchtrace.checks import positive, whole
 from patchtrace.errors import PatchtraceError
-from patchtrace.images import sources as where
 from patchtrace.images.decode import Decoding
-from patchtrace.images.imageset import ImageSet, has_own_size
-from patchtrace.images.store.items import container_of, is_url, named, parts_of
-from patchtrace.images.store.manifest import (
-    JOURNAL,
-    LOCK,
-    MANIFEST,
-    SHARDS,
-    Damaged,
-    Journal,
-    Manifest,
-    ShardEntry,
-    Source,
-)
+from patchtrace.images.sources.base import Reading, find, parts, with_crop
+from patchtrace.images.store.item import origin_of
+from patchtrace.images.store.manifest import JOURNAL, LOCK, MANIFEST, SHARDS, Damaged, Journal, Manifest
 from patchtrace.images.store.pool import MEMORY, TIMEOUT, Pool
 from patchtrace.images.store.reader import check_rules, is_store
 from patchtrace.images.store.shards import Shard, read_table
 from patchtrace.images.store.update import Update, Updated, default_jobs
-from patchtrace.progress import Progress
+from patchtrace.progress import Progress, Watch
 
 
 class Store:
@@ -46,6 +37,7 @@ class Store:
     Examples
     --------
     >>> import tempfile, numpy as np
+    >>> from patchtrace import ImageSet
     >>> folder = tempfile.TemporaryDirectory()
     >>> np.save(f"{folder.name}/photos.npy", np.zeros((5, 8, 8, 3), np.uint8))
     >>> store = Store(f"{folder.name}/store")
@@ -82,36 +74,43 @@ class Store:
     ) -> Updated:
         """Make the store what its sources are now: files that were added, changed or removed.
 
-        What was decoded stays as it is. A run that was killed goes on where it stopped.
+        What was decoded stays as it is. A run that was killed is resumed where it stopped.
 
         Parameters
         ----------
-        sources : list of paths, or of one URL for fsspec; optional
-            As for ``ImageSet.open``. Without them, those that the store was made from.
+        sources : list of paths and URLs, optional
+            As for ``ImageSet.open``. By default, those that the store was made from.
         decoding : Decoding, optional
             How files become pixels; later updates have the rules of the first.
         key, layout, follow_symlinks
             As for ``ImageSet.open``.
-        replace : bool
+        replace : bool, default False
             Allow other sources than the store was made from; what they do not hold is left out then.
         jobs : int, optional
-            Processes that decode; one for each core if not said.
-        timeout : float
+            Processes that decode; by default one for each core.
+        timeout : float, default 60
             Seconds that an image may take. One that takes longer is listed as unreadable.
-        memory : int
-            Bytes that a process may take to decode an image, where the system can hold it to that.
+        memory : int, default 4 GiB
+            Bytes that a process may take to decode an image, where the system can enforce it.
         progress : callable, optional
             Called with (done, total).
-        shard_images : int, optional
+        shard_images : int, default 8192
             Most images in a shard.
+
+        Returns
+        -------
+        Updated
+            How many images were kept, added, changed and removed, and which could not be read.
+
+        Raises
+        ------
+        PatchtraceError
+            If a source cannot be read, the store was made from other sources or by other rules, or another process is
+            writing it.
         """
-        if jobs is not None and jobs < 1:
-            raise PatchtraceError(f"jobs is {jobs}: use a number of at least 1")
-        if not timeout > 0:
-            raise PatchtraceError(f"timeout is {timeout}: use a number of seconds above 0")
-        asked = None if sources is None else tuple(named(path) for path in sources)
-        if asked == ():
-            raise PatchtraceError("an empty list cannot be indexed: give a folder, an image or a data file")
+        jobs = default_jobs() if jobs is None else whole("jobs", jobs, 1)
+        positive("timeout", timeout)
+        asked = None if sources is None else tuple(source.address for source in find(list(sources)))
         options: dict[str, Any] = {"key": key, "layout": layout, "follow_symlinks": follow_symlinks}
         self._may_be_made(asked)
         with self._locked():
@@ -125,13 +124,12 @@ class Store:
                 check_rules(self.path, base, rules)
                 rules = base.decoding or Decoding(size=base.shape[1:], grey=base.shape[0] == 1)
             try:
-                return self._update(
-                    base, paths, rules, trusted, options, (jobs, timeout, memory), progress, shard_images
-                )
+                pool = Pool(rules, jobs, timeout, memory)
+                return self._update(base, paths, rules, trusted, options, pool, Watch.of(progress), shard_images)
             except OSError as error:
                 raise PatchtraceError(
                     f"cannot write the store {str(self.path)!r}: {error.strerror or error}. "
-                    "It is as it was; run the same again, it goes on where it stopped"
+                    "It is unchanged; run the same command again, it resumes where it stopped"
                 ) from error
 
     def _update(
@@ -141,45 +139,42 @@ class Store:
         rules: Decoding,
         trusted: bool,
         options: dict[str, Any],
-        limits: tuple[int | None, float, int],
-        progress: Progress | None,
+        pool: Pool,
+        progress: Watch,
         shard_images: int | None,
     ) -> Updated:
         (self.path / SHARDS).mkdir(exist_ok=True)
-        if not is_url(paths[0]) and has_own_size(list(paths)):
+        found = find(list(paths))
+        origins = tuple(map(origin_of, found))  # before they are read: a change from here on is seen by the next update
+        reading = Reading(options["key"], options["layout"], options["follow_symlinks"], rules)
+        if len(found) == 1 and found[0].own_size:
             if is_store(Path(paths[0])):
                 raise PatchtraceError(f"{paths[0]!r} is a store already: open it as it is")
-            update = Update.begin(self.path, base, paths, rules, trusted, shard_images)
-            source = container_of(Path(paths[0])) if os.path.isfile(paths[0]) else Source(paths[0])
-            made: Decoding | None = base.decoding if base else None
-            if not update.unchanged(source):
-                images = ImageSet.open(paths[0], key=options["key"], layout=options["layout"], decoding=rules)
+            update = Update(self.path, base, paths, rules, trusted, shard_images)
+            made = base.decoding if base else None
+            if not update.unchanged(origins[0]):
+                images = found[0].opened(reading)
                 made = images.decoding
-                update.array(source, images, progress)
-            return update.commit((source,), options, made, [])
-        remarks: list[str] = []
-        if not is_url(paths[0]):
-            # an update has the crop of the first run; the remark on it is made again
-            cut, remarks = where.celeba_crop(
-                [Path(path) for path in paths], with_changes(rules, crop=None) if base else rules
-            )
-            if base is None:
-                rules = cut
-            elif cut != rules:
-                remarks = []
-        parts = parts_of(paths, options["key"], options["follow_symlinks"], rules)
-        update = Update.begin(self.path, base, paths, rules, trusted, shard_images)
-        jobs, timeout, memory = limits
-        with Pool(rules, jobs or default_jobs(), timeout, memory) as pool:
-            update.files(parts, pool, progress)
-        remarks += [remark for part in parts for remark in part.remarks]
-        return update.commit(tuple(part.source for part in parts), options, rules, remarks)
+                update.array(origins[0], images, progress)
+            return update.commit(origins, options, made, [])
+        # an update has the crop of the first run; the remark on it is made again
+        cut, remarks = with_crop(found, with_changes(rules, crop=None) if base else rules)
+        if base is None:
+            pool.rules, reading = cut, with_changes(reading, rules=cut)
+        elif cut != rules:
+            remarks = []
+        read = parts(found, reading)
+        update = Update(self.path, base, paths, pool.rules, trusted, shard_images)
+        with pool:
+            update.files(origins, found, read, pool, progress)
+        remarks += [remark for part in read for remark in part.remarks]
+        return update.commit(origins, options, pool.rules, remarks)
 
     def _may_be_made(self, asked: tuple[str, ...] | None) -> None:
         if is_store(self.path):
             return
         if asked is None:
-            raise PatchtraceError(f"there is no store at {str(self.path)!r} yet: say which images to index")
+            raise PatchtraceError(f"there is no store at {str(self.path)!r} yet: give the images to index")
         if self.path.exists() and not (self.path.is_dir() and not any(self.path.iterdir())):
             raise PatchtraceError(f"{str(self.path)!r} holds other things: a store needs a directory of its own")
         self.path.mkdir(parents=True, exist_ok=True)
@@ -190,7 +185,7 @@ class Store:
         """What to read, and whether it is what was read before."""
         if base is None:
             if asked is None:
-                raise PatchtraceError(f"the store {str(self.path)!r} is not finished: say which images to index")
+                raise PatchtraceError(f"the store {str(self.path)!r} is not finished: give the images to index")
             return asked, True
         before = tuple(source.path for source in base.sources)
         if asked is None or asked == before:
@@ -198,30 +193,28 @@ class Store:
         if not replace:
             raise PatchtraceError(
                 f"the store {str(self.path)!r} was made from {', '.join(before)}: leave the paths out to update it, "
-                "choose another store, or say replace=True (--replace) to leave out what the new paths do not hold"
+                "choose another store, or use replace=True (--replace) to leave out what the new paths do not hold"
             )
         return asked, False
 
     def verify(self) -> list[str]:
-        """Read everything and compare it with what was written; what is damaged, in words. Nothing: all is well."""
+        """Read everything and compare it with what was written; a sentence for each damage, or nothing."""
         try:
             manifest = self.manifest()
         except Damaged as error:
             return [str(error)]
         found = []
         for entry in manifest.shards:
-            for check in (self._check_pixels, self._check_table):
+            checks: tuple[Callable[[], object], ...] = (
+                Shard(self.path, entry, manifest.shape).check,
+                partial(read_table, self.path, entry),
+            )
+            for check in checks:
                 try:
-                    check(entry, manifest.shape)
+                    check()
                 except Damaged as error:
                     found.append(str(error))
         return found
-
-    def _check_pixels(self, entry: ShardEntry, shape: tuple[int, int, int]) -> None:
-        Shard(self.path, entry, shape).check()
-
-    def _check_table(self, entry: ShardEntry, _: tuple[int, int, int]) -> None:
-        read_table(self.path, entry)
 
     def duplicates(self) -> list[list[str]]:
         """Ids of images with exactly the same pixels, in groups of two or more."""
@@ -245,9 +238,9 @@ class Store:
         return sorted([*(path for path in written if path.name not in named), *halves])
 
     def gc(self) -> int:
-        """Delete what no state names any more; how many bytes that frees.
+        """Delete files that no state uses; returns how many bytes that frees.
 
-        Whoever has an older state open can go on reading it; the system keeps files that are open.
+        A process that has an older state open can still read it: the system keeps open files.
         """
         with self._locked():
             freed = 0

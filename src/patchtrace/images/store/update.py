@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,18 +16,18 @@ from typing import Any
 import numpy as np
 
 from patchtrace.errors import PatchtraceError
-from patchtrace.images.decode import Decoding, Unreadable
-from patchtrace.images.imageset import ImageSet
+from patchtrace.images.decode import Decoding, Skipped, Unreadable
+from patchtrace.images.pixels import fingerprint
+from patchtrace.images.sources.base import Entries, Opened, Payload, Source, none_readable, total
+from patchtrace.images.sources.remote import fetched_ahead
 from patchtrace.images.store import shards
 from patchtrace.images.store.compact import compacted
-from patchtrace.images.store.items import Item, Part, Remote
-from patchtrace.images.store.known import Builder, Known
-from patchtrace.images.store.manifest import JOURNAL, Journal, Lost, Manifest, ShardEntry, Source
+from patchtrace.images.store.item import Item, items
+from patchtrace.images.store.known_rows import KnownRows
+from patchtrace.images.store.manifest import JOURNAL, Journal, Manifest, Origin, ShardEntry
+from patchtrace.images.store.pixels import StorePixels
 from patchtrace.images.store.pool import Pool, Task
-from patchtrace.progress import Progress
-
-#: How many remote files are fetched at a time.
-_FETCHES = 16
+from patchtrace.progress import Watch
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class Updated:
     added: int
     changed: int
     removed: int
-    skipped: tuple[Lost, ...]
+    skipped: tuple[Skipped, ...]
     remarks: tuple[str, ...]
     #: Shards that were damaged, and whose images were decoded again.
     repaired: tuple[str, ...]
@@ -51,82 +49,73 @@ class Update:
 
     Parameters
     ----------
+    store : Path
+        The store.
     base : Manifest, optional
         The state that is there.
-    journal : Journal
-        What an unfinished run has done.
-    known, builder : Known and Builder
-        The rows to take from, and where others are added.
+    sources : tuple of str
+        The paths and URLs that are read; what an unfinished run with the same ones has done is taken over.
     rules : Decoding
+        How files become pixels.
     trusted : bool
         Whether a file with the size and time that are known is taken for the same without reading it.
+    shard_images : int, optional
+        Most images in a shard.
     """
 
     def __init__(
         self,
-        base: Manifest | None,
-        journal: Journal,
-        known: Known,
-        builder: Builder,
-        rules: Decoding,
-        trusted: bool,
-    ) -> None:
-        self.store, self.base, self.rules, self.trusted = known.store, base, rules, trusted
-        self._journal, self._known, self._builder = journal, known, builder
-        self._lost: list[Lost] = []
-        self._changed = 0
-
-    @classmethod
-    def begin(
-        cls,
         store: Path,
         base: Manifest | None,
         sources: tuple[str, ...],
         rules: Decoding,
         trusted: bool,
         shard_images: int | None = None,
-    ) -> Update:
-        """Read what is there, and what an unfinished run with the same sources and rules has left."""
-        journal = Journal.read(store, base.sha256 if base else "", sources, rules)
-        known = Known.read(store, base, journal)
-        builder = Builder(store, known.shape, shard_images or shards.SHARD_IMAGES)
-        return cls(base, journal, known, builder, rules, trusted)
+    ) -> None:
+        self.store, self.base, self.rules, self.trusted = store, base, rules, trusted
+        self._journal = Journal.read(store, base.sha256 if base else "", sources, rules)
+        self._known = KnownRows(store, base, self._journal)
+        self._builder = shards.ShardBuilder(store, self._known.shape, shard_images or shards.SHARD_IMAGES)
+        self._skipped: list[Skipped] = []
+        self._changed = 0
 
-    def files(self, parts: list[Part], pool: Pool, progress: Progress | None) -> None:
-        """Take the images of these sources."""
-        counts = [part.count for part in parts]
-        total = sum(count for count in counts if count is not None) if None not in counts else 0
-        items = (item for part in parts if not self.unchanged(part.source) for item in part.items)
-        for done, task in enumerate(pool.run(self._tasks(items)), start=1):
+    def files(
+        self, origins: tuple[Origin, ...], found: list[Source], read: list[Entries], pool: Pool, progress: Watch
+    ) -> None:
+        """Take the images of these sources, which have these entries."""
+        images = (
+            item
+            for origin, source, entries in zip(origins, found, read, strict=True)
+            if not self.unchanged(origin)
+            for item in items(entries, origin.path if source.packed else "")
+        )
+        for done, task in enumerate(pool.run(self._tasks(images)), start=1):
             self._settle(task)
-            if progress:
-                progress(done, total)
+            progress(done, total(read) or 0)
 
-    def array(self, source: Source, images: ImageSet, progress: Progress | None) -> None:
+    def array(self, origin: Origin, images: Opened, progress: Watch) -> None:
         """Take images that are pixels already; as there is no file of each, the pixels stand for it."""
         if images.pixels.dtype != np.uint8:
             raise PatchtraceError(f"the array holds {images.pixels.dtype}: a store is for pictures, in uint8")
-        self._builder.expect(images.shape)
+        channels, height, width = images.pixels.shape[1:]
+        self._builder.expect((channels, height, width))
         for index, name in enumerate(images.ids):
             pixels = np.ascontiguousarray(images.pixels[index]).tobytes()
             digest = hashlib.sha256(pixels).hexdigest()
-            item = Item(name, b"", len(pixels), "", source.path)
+            item = Item(name, b"", len(pixels), "", origin.path)
             if not self._known.take_same(item, digest, len(pixels), ""):
                 self._add(item, pixels, digest, digest, len(pixels), "")
-            if progress:
-                progress(index + 1, len(images))
+            progress(index + 1, len(images.ids))
 
     def commit(
-        self, sources: tuple[Source, ...], options: dict[str, Any], decoding: Decoding | None, remarks: list[str]
+        self, origins: tuple[Origin, ...], options: dict[str, Any], decoding: Decoding | None, remarks: list[str]
     ) -> Updated:
         """Write what is left to write, and then the manifest."""
         self._flush()
         entries = [entry for entry in self._known.entries() if entry.live] + list(self._builder.written)
         shape = self._builder.shape
         if not entries or shape is None:
-            lines = [f"{lost.id}: {lost.reason}" for lost in self._lost[:5]] + [f"({remark})" for remark in remarks]
-            counted = f"; {len(self._lost)} were unreadable" if self._lost else ""
-            raise PatchtraceError("\n  ".join([f"no readable image was found{counted}", *lines]))
+            raise none_readable(self._skipped, remarks)
         entries = compacted(self.store, entries, shape, self._builder.limit)
         before = self.base.count if self.base else 0
         if self.base and tuple(entries) == self.base.shards:
@@ -134,9 +123,9 @@ class Update:
         else:
             fingerprint = _fingerprint(self.store, entries, shape)
         manifest = Manifest(
-            shape, tuple(entries), decoding, sources, options, tuple(self._lost), tuple(remarks), fingerprint
+            shape, tuple(entries), decoding, origins, options, tuple(self._skipped), tuple(remarks), fingerprint
         )
-        if manifest != self.base:
+        if not self.base or manifest.to_json() != self.base.to_json():
             manifest.write(self.store)
         (self.store / JOURNAL).unlink(missing_ok=True)
         kept = self._known.kept
@@ -150,40 +139,31 @@ class Update:
             tuple(self._known.damaged),
         )
 
-    def unchanged(self, source: Source) -> bool:
+    def unchanged(self, origin: Origin) -> bool:
         """Whether an archive, a table or an array file has the size and time that it had; its images are then taken."""
-        if not (self.base and self.trusted and source.stamp and source in self.base.sources) or self._known.damaged:
+        if not (self.base and self.trusted and origin.stamp and origin in self.base.sources) or self._known.damaged:
             return False
-        self._known.take_container(source.path)
-        self._lost += [lost for lost in self.base.skipped if lost.container == source.path]
+        self._known.take_container(origin.path)
+        self._skipped += [item for item in self.base.skipped if item.container == origin.path]
         return True
 
-    def _tasks(self, items: Iterator[Item]) -> Iterator[Task]:
+    def _tasks(self, images: Iterator[Item]) -> Iterator[Task]:
         """What there is to do for each image, with remote files fetched some time ahead."""
-        ahead: deque[tuple[Task, Future[bytes | Unreadable] | None]] = deque()
-        with ThreadPoolExecutor(_FETCHES) as fetchers:
-            for item in items:
-                task = self._task(item)
-                if isinstance(item.payload, Remote) and task.answer is None:
-                    ahead.append((task, fetchers.submit(item.payload.read, self.rules)))
-                else:
-                    ahead.append((task, None))
-                while ahead and (ahead[0][1] is None or len(ahead) >= _FETCHES):
-                    yield _fetched(*ahead.popleft())
-            while ahead:
-                yield _fetched(*ahead.popleft())
+        for task, content in fetched_ahead(map(self._task, images), _payload, self.rules):
+            if isinstance(content, Unreadable):
+                task.answer = {"reason": str(content)}
+            elif isinstance(content, Path | bytes):
+                task.payload = content
+            yield task
 
     def _task(self, item: Item) -> Task:
-        if isinstance(item.payload, Unreadable):
-            return Task(None, item, answer={"reason": str(item.payload)})
         if self.trusted and item.stamp:
             if self._known.take_unchanged(item):
                 return Task(None, item, answer={})
-            lost = self._known.lost.get(item.id)
-            if lost and (lost.size, lost.stamp) == (item.size, item.stamp):
-                return Task(None, item, answer={"reason": lost.reason})
-        payload = None if isinstance(item.payload, Remote) else item.payload
-        return Task(payload, item, self._known.hashes(item.id))
+            before = self._known.skipped.get(item.id)
+            if before and (before.size, before.stamp) == (item.size, item.stamp):
+                return Task(None, item, answer={"reason": before.reason})
+        return Task(None, item, self._known.hashes(item.id))
 
     def _settle(self, task: Task) -> None:
         item, answer = task.carry, task.answer
@@ -191,7 +171,9 @@ class Update:
         assert answer is not None
         size, stamp = answer.get("size", item.size), answer.get("stamp", item.stamp)
         if "reason" in answer:
-            self._lost.append(Lost(item.id, answer["reason"], item.size, item.stamp, item.container))
+            self._skipped.append(
+                Skipped(item.id, answer["reason"], "collection", item.size, item.stamp, item.container)
+            )
         elif "pixels" in answer:
             self._builder.expect(tuple(answer["shape"]), item.id)
             self._add(item, task.pixels, answer["source"], answer["pixels"], size, stamp)
@@ -212,28 +194,19 @@ class Update:
     def _record(self) -> None:
         """From here on a kill costs nothing of what was written."""
         written = self._journal.shards + tuple(self._builder.written)
-        journal = replace(self._journal, shape=self._builder.shape, shards=written, skipped=tuple(self._lost))
+        journal = replace(self._journal, shape=self._builder.shape, shards=written, skipped=tuple(self._skipped))
         journal.write(self.store)
 
 
-def _fetched(task: Task, future: Future[bytes | Unreadable] | None) -> Task:
-    if future is not None:
-        content = future.result()
-        if isinstance(content, Unreadable):
-            task.answer = {"reason": str(content)}
-        else:
-            task.payload = content
-    return task
+def _payload(task: Task) -> Payload:
+    """What is to be decoded; nothing for a task that has an answer already."""
+    payload: Payload = task.carry.payload
+    return payload if task.answer is None else b""
 
 
 def _fingerprint(store: Path, entries: list[ShardEntry], shape: tuple[int, int, int]) -> str:
     """That of the same images in memory. Reads all of them, which also sees that they are what was written."""
-    ids: list[str] = []
-    for entry in entries:
-        names = shards.read_table(store, entry).ids
-        for start, stop in entry.live:
-            ids += names[start:stop]
-    return ImageSet(shards.StorePixels.of(store, entries, shape), tuple(ids)).fingerprint()
+    return fingerprint(StorePixels.of(store, entries, shape), shards.live_ids(store, entries))
 
 
 def default_jobs() -> int:

@@ -1,6 +1,6 @@
 """The process that decodes: it may crash or hang over a hostile image, and is then replaced.
 
-It is told what to do on its standard input, and answers on what was its standard output.
+It takes orders on its standard input, and answers on what was its standard output.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _LENGTHS = struct.Struct("<IQ")
 
 def send(handle: int, header: dict[str, Any], content: bytes | memoryview = b"") -> None:
     """Write one message: two lengths, a header in JSON, bytes. Nothing is pickled."""
-    told = json.dumps(header).encode("ascii")
-    for part in (_LENGTHS.pack(len(told), len(content)) + told, content):
+    raw = json.dumps(header).encode("ascii")
+    for part in (_LENGTHS.pack(len(raw), len(content)) + raw, content):
         rest = memoryview(part)
         while rest:
             rest = rest[os.write(handle, rest) :]
@@ -40,8 +40,8 @@ def send(handle: int, header: dict[str, Any], content: bytes | memoryview = b"")
 def receive(handle: int) -> tuple[dict[str, Any], bytes]:
     """Read one message, or raise EOFError."""
     header, content = _LENGTHS.unpack(_exactly(handle, _LENGTHS.size))
-    told: dict[str, Any] = json.loads(_exactly(handle, header))
-    return told, _exactly(handle, content)
+    fields: dict[str, Any] = json.loads(_exactly(handle, header))
+    return fields, _exactly(handle, content)
 
 
 def _exactly(handle: int, length: int) -> bytes:
@@ -59,7 +59,7 @@ def main() -> None:
     orders, answers = 0, os.dup(1)
     os.dup2(2, 1)  # what a library prints must not end up among the answers
     settings, _ = receive(orders)
-    rules = Decoding(**{**settings["rules"], "size": settings["rules"]["size"] and tuple(settings["rules"]["size"])})
+    rules = Decoding.from_record(settings["rules"])
     _limit(settings["memory"])
     send(answers, {"ready": True})
     while True:
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def answer(order: dict[str, Any], content: bytes, rules: Decoding) -> tuple[dict[str, Any], bytes | memoryview]:
-    """Pixels, or why there are none, or that the file is one that is known already."""
+    """Pixels, the reason why they cannot be had, or that the file is known already."""
     found: dict[str, Any] = {}
     try:
         if "path" in order:

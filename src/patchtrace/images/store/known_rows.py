@@ -1,25 +1,23 @@
-"""What a writer starts from, the shards that are there, and what it adds to, the shard that it builds."""
+"""The rows that a store has when an update starts, and which of them the new state takes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.errors import PatchtraceError
 from patchtrace.images.store import shards
-from patchtrace.images.store.items import Item
-from patchtrace.images.store.manifest import Damaged, Journal, Lost, Manifest, ShardEntry, Table
+from patchtrace.images.store.item import Item
+from patchtrace.images.store.manifest import Damaged, Journal, Manifest, ShardEntry, Table
 
 #: A row is known by one number, its shard and its place there: of a million, pairs would take much memory.
 _ROWS = 1 << 32
 
 
-class Known:
+class KnownRows:
     """The rows of the shards of a manifest and a journal, and which of them the new state takes.
 
     A shard that is damaged is not known: what was in it is decoded again.
@@ -27,14 +25,15 @@ class Known:
     Parameters
     ----------
     store : Path
-    shape : (int, int, int), optional
-        Channels, height and width of the images, if there are any.
-    lost : dict of Lost
-        By id, what the unfinished run could not read.
+    base : Manifest, optional
+        The state that is there.
+    journal : Journal
+        What an unfinished run has done.
     """
 
-    def __init__(self, store: Path, shape: tuple[int, int, int] | None, lost: dict[str, Lost]) -> None:
-        self.store, self.shape, self.lost = store, shape, lost
+    def __init__(self, store: Path, base: Manifest | None, journal: Journal) -> None:
+        self.store, self.shape = store, base.shape if base else journal.shape
+        self.skipped = {item.id: item for item in journal.skipped}
         self.damaged: list[str] = []
         self._entries: list[ShardEntry] = []
         self._tables: list[Table] = []
@@ -42,16 +41,10 @@ class Known:
         self._before: list[NDArray[np.bool_]] = []
         self._dirty: set[int] = set()
         self._places: dict[str, int | list[int]] = {}
-
-    @classmethod
-    def read(cls, store: Path, base: Manifest | None, journal: Journal) -> Known:
-        """What is there, all of it checked."""
-        known = cls(store, base.shape if base else journal.shape, {lost.id: lost for lost in journal.skipped})
         for entry in base.shards if base else ():
-            known._learn(entry, entry.mask())
+            self._learn(entry, entry.mask())
         for entry in journal.shards:
-            known._learn(entry, np.zeros(entry.rows, dtype=np.bool_))
-        return known
+            self._learn(entry, np.zeros(entry.rows, dtype=np.bool_))
 
     def _learn(self, entry: ShardEntry, before: NDArray[np.bool_]) -> None:
         assert self.shape is not None
@@ -118,7 +111,7 @@ class Known:
                 pixels = np.empty((1, *self.shape), dtype=np.uint8)
                 shards.Shard(self.store, self._entries[shard], self.shape).read(row, pixels)
                 return pixels.tobytes()
-        raise AssertionError("the worker was told of no other hashes")
+        raise AssertionError("a worker answers only with hashes that it was given")
 
     def entries(self) -> list[ShardEntry]:
         """The shards with the rows that were taken; tables in which something was noted are written anew."""
@@ -137,47 +130,3 @@ class Known:
 
     def _free(self, name: str) -> Iterator[tuple[int, int]]:
         return ((shard, row) for shard, row in self._rows(name) if not self._taken[shard][row])
-
-
-class Builder:
-    """Collects images and writes a shard whenever there are enough."""
-
-    def __init__(self, store: Path, shape: tuple[int, int, int] | None, shard_images: int) -> None:
-        self.store, self.shape = store, shape
-        self.written: list[ShardEntry] = []
-        self._most = shard_images
-        self._pixels = bytearray()
-        self._table = Table()
-
-    @property
-    def limit(self) -> int:
-        """Most images in a shard."""
-        image = int(np.prod(self.shape)) if self.shape else 1
-        return max(1, min(self._most, shards.SHARD_BYTES // image))
-
-    def expect(self, shape: tuple[int, int, int], name: str = "the array") -> None:
-        """Refuse images of another size than those that are there."""
-        if self.shape is None:
-            self.shape = shape
-        elif self.shape != shape:
-            (c0, h0, w0), (c1, h1, w1) = self.shape, shape
-            raise PatchtraceError(
-                f"the images differ in size: those before have {w0} x {h0} pixels in {c0} channels and {name} has "
-                f"{w1} x {h1} in {c1}. Say size= (on the command line --size) to bring them to one"
-            )
-
-    def add(self, pixels: bytes, row: tuple[Any, ...]) -> bool:
-        """Add an image; whether a shard was written."""
-        self._pixels += pixels
-        self._table.append(*row)
-        return len(self._table) >= self.limit and self.flush()
-
-    def flush(self) -> bool:
-        """Write what there is; whether there was something."""
-        if not len(self._table):
-            return False
-        assert self.shape is not None
-        images = np.frombuffer(self._pixels, dtype=np.uint8).reshape(-1, *self.shape)
-        self.written.append(shards.write_shard(self.store, images, self._table))
-        self._pixels, self._table = bytearray(), Table()
-        return True

@@ -1,0 +1,85 @@
+"""Files behind URLs, through fsspec: a folder, or one image."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import import_module
+from typing import Any, TypeVar
+
+from patchtrace.errors import PatchtraceError
+from patchtrace.images.decode import EXTENSIONS, Decoding, Unreadable
+from patchtrace.images.sources.base import Entries, Local, Payload, Reading, RemoteFile, Source, is_url, shown
+
+T = TypeVar("T")
+#: How many remote files are fetched at a time.
+FETCHES = 16
+
+
+class Remote(Source):
+    """A URL that fsspec knows, such as ``s3://bucket/photos``."""
+
+    kind = "a URL"
+
+    @classmethod
+    def recognises(cls, place: Any) -> bool:
+        """Whether this is a URL; whether fsspec knows it is seen when it is read."""
+        return is_url(place)
+
+    def __init__(self, place: str) -> None:
+        super().__init__(place)
+        self.single = _is_image(place)
+
+    def entries(self, reading: Reading) -> Entries:
+        """The image files below the URL, sorted by id; or the image that it names."""
+        url = self.place
+        try:
+            fsspec = import_module("fsspec")
+        except ImportError as error:
+            raise PatchtraceError(f"{url} needs fsspec: install it with  pip install 'patchtrace[remote]'") from error
+        try:
+            system, root = fsspec.core.url_to_fs(url)
+            info = system.info(root) if self.single else {}
+            self.single = info.get("type") == "file"
+            found = {root: info} if self.single else system.find(root, detail=True)
+        except Exception as error:  # an unknown protocol, a missing driver, no network, no permission
+            raise PatchtraceError(f"cannot list {url}: {str(error) or type(error).__name__}") from error
+        prefix = root.rpartition("/")[0] + "/" if self.single else root.rstrip("/") + "/"
+        files: list[tuple[str, Payload]] = []
+        for path, info in found.items():
+            if _is_image(path) and path.startswith(prefix):
+                stamps = [info.get(name) for name in ("ETag", "etag", "md5Hash", "mtime", "LastModified", "created")]
+                stamp = next((str(known) for known in stamps if known is not None), "")
+                size = info.get("size")
+                remote = RemoteFile(system, path, -1 if size is None else int(size), stamp)
+                files.append((shown(path.removeprefix(prefix)), remote))
+        if not files:
+            raise PatchtraceError(
+                f"no image was found at {url}: give the URL of an image, or of a folder with image files below it"
+            )
+        files.sort(key=lambda entry: entry[0])
+        return Entries(iter(files), len(files))
+
+
+def _is_image(path: str) -> bool:
+    return os.path.splitext(path)[1].lower() in EXTENSIONS
+
+
+def fetched_ahead(items: Iterable[T], payload: Callable[[T], Payload], rules: Decoding) -> Iterator[tuple[T, Local]]:
+    """Each item with its payload, in order; a remote file becomes its content, and several are fetched at a time."""
+    ahead: deque[tuple[T, Local | Future[bytes | Unreadable]]] = deque()
+
+    def first() -> tuple[T, Local]:
+        item, found = ahead.popleft()
+        return item, found.result() if isinstance(found, Future) else found
+
+    with ThreadPoolExecutor(FETCHES) as fetchers:
+        for item in items:
+            found = payload(item)
+            ahead.append((item, fetchers.submit(found.read, rules) if isinstance(found, RemoteFile) else found))
+            while ahead and (len(ahead) >= FETCHES or not isinstance(ahead[0][1], Future)):
+                yield first()
+        while ahead:
+            yield first()
