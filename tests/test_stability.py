@@ -1,4 +1,4 @@
-"""Draws of the noise on real pictures: do errors mean what they say, and does the same answer come twice?"""
+"""Draws of the noise on whole collections: do errors mean what they say, and does the same answer come twice?"""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ RECIPE = Recipe.for_size(16, 16)
 
 
 @pytest.fixture(scope="module")
-def train(cifar2):
-    return ImageSet.open(small(cifar2["train"][:IMAGES]))
+def train(collection):
+    return ImageSet.open(small(collection["train"][:IMAGES]))
 
 
 @pytest.fixture(scope="module")
-def queries(cifar2):
-    return ImageSet.open(small(cifar2["val"][:2]))
+def queries(collection):
+    return ImageSet.open(small(collection["val"][:2]))
 
 
 def small(pictures):

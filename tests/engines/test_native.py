@@ -71,9 +71,9 @@ def test_float32_equals_the_oracle_where_it_is_not_chosen_by_itself_too(instruct
 
 @pytest.mark.parametrize("instructions", SETS)
 @pytest.mark.parametrize("preset", ["cifar", "celeba"])
-def test_equals_the_oracle_on_real_images_at_every_preset_level(preset, instructions, cifar2):
+def test_equals_the_oracle_on_pictures_at_every_preset_level(preset, instructions, collection):
     recipe = Recipe.preset(preset)
-    block, clean = (pixels(cifar2[name], count) for name, count in (("train", 3), ("val", 1)))
+    block, clean = (pixels(collection[name], count) for name, count in (("train", 3), ("val", 1)))
     for level in recipe.levels:
         noise = np.random.default_rng(level.t).standard_normal(clean.shape)
         query = NoisyQuery.of(clean[0], noise, *recipe.noise_at(level.t))
