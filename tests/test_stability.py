@@ -10,6 +10,8 @@ from PIL import Image
 
 from patchtrace import NDA, ImageSet, Recipe
 
+pytestmark = pytest.mark.slow
+
 IMAGES = 60
 RECIPE = Recipe.for_size(16, 16)
 

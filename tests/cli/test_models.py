@@ -13,7 +13,7 @@ from PIL import Image
 from patchtrace.evaluate.contest import CONTESTANTS
 from patchtrace.evaluate.truth import GroundTruth
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from patchtrace.evaluate.counterfactual import CHANCE, OTHER_SEED, Counterfactua
 from patchtrace.methods.encoders import load_encoder
 from patchtrace.sheet import MOST_QUERIES
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 TRAIN = postcards(24, size=8)
 REMOVE, QUERIES = 6, 3

@@ -19,6 +19,8 @@ from playwright import sync_api as playwright
 from patchtrace.viewer import Picture, write_report
 from patchtrace.viewer.report import asset
 
+pytestmark = pytest.mark.slow
+
 Page = Any
 View = dict[str, Any]
 
