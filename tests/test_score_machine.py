@@ -138,6 +138,7 @@ def test_of_two_pictures_and_a_patch_of_full_size_one_is_painted():
     assert (samples.provenance.sources[:, 4, 4, 0] == distances.argmin(axis=1)).all()
 
 
+@pytest.mark.slow
 def test_memory_changes_nothing(monkeypatch):
     train = pictures(30, (3, 24, 24))
     batches = []

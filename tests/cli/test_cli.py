@@ -411,6 +411,7 @@ def test_recipe_check_tells_a_sound_recipe_from_a_bad_one(call, tmp_path):
     assert "at least 1" in err
 
 
+@pytest.mark.slow
 def test_the_demo_finds_the_cards_its_queries_are_painted_from(call, tmp_path):
     code, out, _ = call("demo", "-o", tmp_path / "demo")
     assert code == 0

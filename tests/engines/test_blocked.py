@@ -16,6 +16,8 @@ from patchtrace.engines import Comparison, NoisyQuery, preparation
 from patchtrace.engines.blocked import BlockedEngine
 from patchtrace.recipe import Recipe
 
+pytestmark = pytest.mark.slow
+
 
 def assert_same(case, memory=ROOMY):
     checks.assert_same(BlockedEngine(), case, memory)

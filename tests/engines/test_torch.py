@@ -27,6 +27,8 @@ if os.environ.get("CI") == "true":
 else:
     torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=[TorchEngine, ConvolutionEngine], ids=lambda engine: engine.name)
 def engine(request):

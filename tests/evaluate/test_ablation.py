@@ -15,6 +15,8 @@ from patchtrace.evaluate.ablation import Ablation, draw, write_rows
 from patchtrace.evaluate.lds import lds
 from patchtrace.evaluate.settings import AXES, Axes, with_gamma
 
+pytestmark = pytest.mark.slow
+
 #: Fewer values than by default, so that tests are short.
 VALUES = {"timestep": [100, 300, 700], "patch": [3, 5], "pooled-patch": [4, 6], "k": [1, 7, 30], "draws": [1, 2, 4]}
 

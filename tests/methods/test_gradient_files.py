@@ -17,7 +17,7 @@ from patchtrace.methods import GradientSimilarity, gradient_features, gradients
 from patchtrace.methods.gradient_features import FeatureFile
 from patchtrace.methods.gradients import Gradients
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 
 class Killed(Exception):

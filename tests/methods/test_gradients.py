@@ -20,7 +20,7 @@ from patchtrace.methods.gradient_trak import DTRAK, LAMBDAS, TRAK
 from patchtrace.methods.gradients import Gradients, fingerprint
 from patchtrace.progress import Counter
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 RNG = np.random.default_rng(4)
 

@@ -20,7 +20,7 @@ from patchtrace.methods.gradient_projection import Projection
 from patchtrace.methods.gradient_trak import DTRAK, TRAK
 from patchtrace.methods.gradients import Gradients
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 RNG = np.random.default_rng(0)
 TRAIN, QUERIES = (ImageSet.open(RNG.integers(0, 256, (n, 8, 8, 3), dtype=np.uint8)) for n in (20, 4))

@@ -252,6 +252,7 @@ def test_memory_is_read_as_people_write_it(text, count):
 # -- draws --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_the_mean_over_pairs():
     recipe = replace(TWO_SCALES, draws=12)
     result = run(recipe, top=3)
