@@ -5,16 +5,23 @@ BIN := $(VENV)/bin
 
 NATIVE := $(wildcard native/*.*)
 
-.PHONY: demo test test-asan test-tsan bench provenance stability screenshots results scale profile clean
+.PHONY: demo check test lint test-asan test-tsan bench provenance stability screenshots results scale profile clean
 
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
 
-test: $(VENV)/installed-test | browser
+# The daily round, about a minute: style, types, and the tests that are not marked slow.
+check: lint
+	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile
+
+# Everything: what CI runs.
+test: lint | browser
+	$(BIN)/pytest -n 2 --dist loadfile
+
+lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist loadfile
 
 # The kernels alone, without Python, under the sanitizers: native/tests/kernel_test.cpp.
 test-asan:
@@ -77,13 +84,14 @@ results: $(VENV)/installed
 profile: $(VENV)/installed
 	PYTHON=$(BIN)/python bash benchmarks/profile.sh
 
-# Without a compiler everything works, but slowly; root can fetch one.
 .PHONY: compiler browser
 # The viewer is tested in a real browser; root can fetch one. Without it these tests are skipped, but not where CI=true.
 browser:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { echo "no Chromium; trying: apt-get install chromium"; \
 	  { apt-get update -q && apt-get install -qy chromium; } || echo "going on without a browser"; }
 
+# Without a compiler everything works, but slowly; root can fetch one. The tests need it: a kernel that does not compile
+# fails their installation (PATCHTRACE_STRICT).
 compiler:
 	@command -v c++ >/dev/null || command -v g++ >/dev/null || { echo "no C++ compiler; trying: apt-get install g++"; \
 	  { apt-get update -q && apt-get install -qy g++; } || echo "going on without the native engine"; }
@@ -93,7 +101,7 @@ $(VENV)/installed: $(BIN)/python pyproject.toml $(NATIVE) | compiler
 	touch $@
 
 $(VENV)/installed-test: $(BIN)/python pyproject.toml $(NATIVE) | compiler
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	PATCHTRACE_STRICT=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	touch $(VENV)/installed $@
 
 clean:

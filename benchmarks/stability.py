@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from patchtrace.methods.levels import drawn, levels_of
+from patchtrace.sampling import Moments, Plan, chance_of_top, estimate
 from tqdm import tqdm
 
 from patchtrace import ImageSet, Recipe
 from patchtrace.engines import NoisyQuery, get_engine, image_masses
-from patchtrace.methods.levels import drawn, levels_of
-from patchtrace.sampling import Moments, Plan, chance_of_top, estimate
 
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE.parent.parent / "shared" / "data" / "cifar2.npz"

@@ -10,7 +10,7 @@ import pytest
 
 from patchtrace import Store
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")]
 
 IMAGES = 60_000
 

@@ -65,9 +65,9 @@ def test_a_planted_copy_is_found():
         assert ranks(method, queries)[[0, 1], [23, 51]].tolist() == [0, 0]
 
 
-def test_a_planted_patch_is_found_with_its_place(cifar2):
-    train = ImageSet.open(cifar2["train"][:80])
-    query = ImageSet.open(cifar2["val"][:1]).pixels.copy()
+def test_a_planted_patch_is_found_with_its_place(collection):
+    train = ImageSet.open(collection["train"][:80])
+    query = ImageSet.open(collection["val"][:1]).pixels.copy()
     square = np.s_[8:22, 12:26]
     query[0][:, *square] = train.pixels[17][:, *square]
     queries = ImageSet(query, ("query",))

@@ -139,6 +139,7 @@ def test_of_two_pictures_and_a_patch_of_full_size_one_is_painted():
     assert (samples.provenance.sources[:, 4, 4, 0] == distances.argmin(axis=1)).all()
 
 
+@pytest.mark.slow
 def test_memory_changes_nothing(monkeypatch):
     train = pictures(30, (3, 24, 24))
     batches = []
@@ -233,9 +234,9 @@ def test_influence_is_the_derivative_of_the_loss(engine, step):
     np.testing.assert_allclose(found, differences, atol=1e-3 * np.abs(found).max())
 
 
-def test_influence_on_real_pictures_is_the_derivative_of_the_loss(cifar2):
-    one = ScoreMachine(cifar2["train"][:12], compute=Compute(threads=1))
-    query, options = cifar2["val"][:1], {"timesteps": [100, 300], "draws": 1}
+def test_influence_on_pictures_is_the_derivative_of_the_loss(collection):
+    one = ScoreMachine(collection["train"][:12], compute=Compute(threads=1))
+    query, options = collection["val"][:1], {"timesteps": [100, 300], "draws": 1}
     found = one.influence(query, **options)
     weights = np.ones((24, 12))
     step = 0.01

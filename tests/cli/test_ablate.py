@@ -13,6 +13,8 @@ from patchtrace import Compute, ImageSet, Level, Recipe, Scale
 from patchtrace.evaluate.lds import GroundTruth, make_subsets
 from patchtrace.evaluate.parts import PartStore
 
+pytestmark = pytest.mark.slow
+
 BASE = Recipe((Level(100, (Scale(3, weight=0.75), Scale(4, pool=2, weight=0.25))),), k=5)
 
 

@@ -12,6 +12,8 @@ from stopping import stopping_after
 from patchtrace import Attribution
 from patchtrace.methods import unfinished
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _save_always(monkeypatch):

@@ -411,6 +411,7 @@ def test_recipe_check_tells_a_sound_recipe_from_a_bad_one(call, tmp_path):
     assert "at least 1" in err
 
 
+@pytest.mark.slow
 def test_the_demo_finds_the_cards_its_queries_are_painted_from(call, tmp_path):
     code, out, _ = call("demo", "-o", tmp_path / "demo")
     assert code == 0
@@ -550,8 +551,8 @@ def test_errors_cannot_send_escape_sequences_to_the_terminal(call, photos, query
     assert "red.png: empty file" in err
 
 
-def test_300_real_images_with_the_cifar_preset_stay_within_the_memory(cifar2, tmp_path):
-    for name, images in (("train", cifar2["train"][:300]), ("query", cifar2["val"][:1])):
+def test_300_images_with_the_cifar_preset_stay_within_the_memory(collection, tmp_path):
+    for name, images in (("train", collection["train"][:300]), ("query", collection["val"][:1])):
         folder = tmp_path / name
         folder.mkdir()
         opened = ImageSet.open(images)

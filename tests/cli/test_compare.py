@@ -13,6 +13,8 @@ from PIL import Image
 from patchtrace import Attribution, ImageSet, PixelSimilarity
 from patchtrace.evaluate.lds import GroundTruth, lds, make_subsets
 
+pytestmark = pytest.mark.slow
+
 TRAIN, QUERIES = tuple(f"train/{i}.png" for i in range(30)), tuple(f"query {i}" for i in range(6))
 
 

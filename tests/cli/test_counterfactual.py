@@ -13,7 +13,7 @@ from patchtrace import Attribution
 from patchtrace.demo import postcards
 from patchtrace.evaluate import retraining
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from PIL import Image
 from patchtrace.evaluate.truth import GroundTruth
 from patchtrace.methods.base import METHODS
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from patchtrace import ImageSet, PatchtraceError, Schedule
 from patchtrace.diffusion import Denoiser, Training, spread, train
 from patchtrace.diffusion.denoiser import query_noise
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def model(tmp_path, tiny, pictures) -> Denoiser:

@@ -12,6 +12,8 @@ from patchtrace.diffusion import CONFIGURATIONS, Training, parameters_of
 from patchtrace.diffusion.models import build, configuration, read_configuration
 from patchtrace.diffusion.training import _TrainingRun
 
+pytestmark = pytest.mark.slow
+
 SIZES = {"ddpm-cifar": 32, "ddpm-celeba": 64, "ddpm-small": 16}
 
 

@@ -20,6 +20,8 @@ from patchtrace.diffusion import Denoiser, Training, checkpoints_of, train
 from patchtrace.diffusion import training as module
 from patchtrace.diffusion.training import _TrainingRun
 
+pytestmark = pytest.mark.slow
+
 
 def weights(model: Denoiser) -> dict[str, torch.Tensor]:
     return model.model.state_dict()

@@ -16,6 +16,8 @@ from patchtrace.engines import Comparison, NoisyQuery, preparation
 from patchtrace.engines.blocked import BlockedEngine
 from patchtrace.recipe import Recipe
 
+pytestmark = pytest.mark.slow
+
 
 def assert_same(case, memory=ROOMY):
     checks.assert_same(BlockedEngine(), case, memory)
@@ -42,9 +44,9 @@ def test_equals_the_oracle_on_small_and_large_pictures(precisions):
 
 
 @pytest.mark.parametrize("level", Recipe.preset("cifar").levels, ids=lambda level: f"t{level.t}")
-def test_equals_the_oracle_on_real_images_at_every_preset_level(level, cifar2):
+def test_equals_the_oracle_on_pictures_at_every_preset_level(level, collection):
     recipe = Recipe.preset("cifar")
-    block, clean = (pixels(cifar2[name], count) for name, count in (("train", 3), ("val", 1)))
+    block, clean = (pixels(collection[name], count) for name, count in (("train", 3), ("val", 1)))
     noise = np.random.default_rng(level.t).standard_normal(clean.shape)
     query = NoisyQuery.of(clean[0], noise, *recipe.noise_at(level.t))
     for scale in level.scales:
@@ -101,10 +103,10 @@ def test_float32_would_not_do_at_low_noise(monkeypatch):
         test_low_noise_is_computed_in_float64_and_stays_exact(1e-4)
 
 
-def test_presets_on_pictures_stay_in_float32(precisions, cifar2):
+def test_presets_on_pictures_stay_in_float32(precisions, collection):
     """Or the engine would be half as fast as it can be: float64 is for the odd case."""
     recipe = Recipe.preset("cifar")
-    block = pixels(cifar2["train"], 20)
+    block = pixels(collection["train"], 20)
     for level in recipe.levels:
         noise = np.random.default_rng(0).standard_normal(block[:1].shape)
         query = NoisyQuery.of(block[0], noise, *recipe.noise_at(level.t))

@@ -24,6 +24,8 @@ from patchtrace.engines.native import NativeEngine, instruction_sets
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding, ImageSet
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(3)
 TRAIN = RNG.integers(0, 256, (120, 10, 9, 3), dtype=np.uint8)
 QUERIES = TRAIN[[4, 9]]

@@ -27,6 +27,8 @@ if os.environ.get("CI") == "true":
 else:
     torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=[TorchEngine, ConvolutionEngine], ids=lambda engine: engine.name)
 def engine(request):
@@ -82,9 +84,9 @@ def test_equals_the_oracle_on_small_and_large_pictures(engine, precisions):
 
 
 @pytest.mark.parametrize("level", Recipe.preset("cifar").levels, ids=lambda level: f"t{level.t}")
-def test_equals_the_oracle_on_real_images_at_every_preset_level(engine, level, cifar2, precisions):
+def test_equals_the_oracle_on_pictures_at_every_preset_level(engine, level, collection, precisions):
     recipe = Recipe.preset("cifar")
-    block, clean = (pixels(cifar2[name], count) for name, count in (("train", 3), ("val", 1)))
+    block, clean = (pixels(collection[name], count) for name, count in (("train", 3), ("val", 1)))
     noise = np.random.default_rng(level.t).standard_normal(clean.shape)
     query = NoisyQuery.of(clean[0], noise, *recipe.noise_at(level.t))
     for scale in level.scales:

@@ -17,6 +17,8 @@ from patchtrace.evaluate.axes import AXES, Axes, with_gamma
 from patchtrace.evaluate.lds import lds
 
 ONE_THREAD = Compute(threads=1)
+pytestmark = pytest.mark.slow
+
 #: Fewer values than by default, so that tests are short.
 VALUES = {"timestep": [100, 300, 700], "patch": [3, 5], "pooled-patch": [4, 6], "k": [1, 7, 30], "draws": [1, 2, 4]}
 

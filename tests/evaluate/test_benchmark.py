@@ -17,7 +17,7 @@ from patchtrace.evaluate.benchmark import LDSBenchmark, Unit
 from patchtrace.evaluate.retraining import in_processes
 from patchtrace.evaluate.truth import make_subsets
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from patchtrace.evaluate import counterfactual, counterfactual_result, retrainin
 from patchtrace.evaluate.counterfactual import CHANCE, OTHER_SEED, Counterfactual, Removal, measured
 from patchtrace.methods.encoders import load_encoder
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 TRAIN = postcards(24, size=8)
 REMOVE, QUERIES = 6, 3

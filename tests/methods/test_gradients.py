@@ -21,7 +21,7 @@ from patchtrace.methods.gradients.projection import Projection
 from patchtrace.methods.gradients.trak import LAMBDAS
 from patchtrace.progress import Counter
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 RNG = np.random.default_rng(4)
 

@@ -20,7 +20,7 @@ from patchtrace.methods.gradients import DTRAK, TRAK
 from patchtrace.methods.gradients.per_image import Gradients
 from patchtrace.methods.gradients.projection import Projection
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 RNG = np.random.default_rng(0)
 TRAIN, QUERIES = (ImageSet.open(RNG.integers(0, 256, (n, 8, 8, 3), dtype=np.uint8)) for n in (20, 4))

@@ -17,6 +17,8 @@ from stopping import stopping_after
 from patchtrace import NDA, Level, Recipe, Scale, Stopping, Watch
 from patchtrace.nda import checkpoint
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(3)
 TRAIN = RNG.integers(0, 256, (30, 8, 8, 3), dtype=np.uint8)
 QUERIES = TRAIN[[4, 9]]

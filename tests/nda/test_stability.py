@@ -1,4 +1,4 @@
-"""Draws of the noise on real pictures: do errors mean what they say, and does the same answer come twice?"""
+"""Draws of the noise on whole collections: do errors mean what they say, and does the same answer come twice?"""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from PIL import Image
 
 from patchtrace import NDA, ImageSet, Recipe, Stopping
 
+pytestmark = pytest.mark.slow
+
 IMAGES = 60
 RECIPE = Recipe.for_size(16, 16)
 
 
 @pytest.fixture(scope="module")
-def train(cifar2):
-    return ImageSet.open(small(cifar2["train"][:IMAGES]))
+def train(collection):
+    return ImageSet.open(small(collection["train"][:IMAGES]))
 
 
 @pytest.fixture(scope="module")
-def queries(cifar2):
-    return ImageSet.open(small(cifar2["val"][:2]))
+def queries(collection):
+    return ImageSet.open(small(collection["val"][:2]))
 
 
 def small(pictures):

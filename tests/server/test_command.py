@@ -12,6 +12,8 @@ from patchtrace.cli.serve import serve
 from patchtrace.errors import PatchtraceError
 from patchtrace.server import LocalServer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def opened(monkeypatch) -> list[str]:

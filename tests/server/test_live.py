@@ -23,6 +23,8 @@ from patchtrace.methods import NDA
 from patchtrace.recipe import Recipe
 from patchtrace.server import LocalServer, QueryWork
 
+pytestmark = pytest.mark.slow
+
 
 def test_events_follow_a_query_to_its_end():
     work = Work(held=True)

@@ -14,6 +14,8 @@ from server.fakes import Work, client_of, picture, running, submit, wait_for
 from patchtrace.server import Access, Jobs, Limits, LocalServer, create_app
 from patchtrace.server.openapi import describe
 
+pytestmark = pytest.mark.slow
+
 # pictures, pictures with something wrong, and anything
 BODIES = st.one_of(
     st.sampled_from([picture(), picture(form="JPEG"), picture(form="GIF")]),

@@ -10,6 +10,8 @@ from server.fakes import Work, picture, running
 
 from patchtrace.server import LocalServer, app
 
+pytestmark = pytest.mark.slow
+
 FILE = {"name": "cat.png", "mimeType": "image/png", "buffer": picture()}
 
 

@@ -23,6 +23,8 @@ from patchtrace.viewer import Picture, write_report
 from patchtrace.viewer.query_report import look_closer
 from patchtrace.viewer.report import asset
 
+pytestmark = pytest.mark.slow
+
 Page = Any
 View = dict[str, Any]
 
