@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from patchtrace import Attribution, PatchtraceError
-from patchtrace.attribution import Part
+from patchtrace import NDA, Attribution, Level, NDADetails, PatchtraceError, Recipe, Scale, Stopping, explain
+from patchtrace.demo import postcards
 from patchtrace.images import Skipped
+from patchtrace.nda_details import Ended, NoiseOrigin, Part
+
+RECIPE = Recipe((Level(100, (Scale(5),)), Level(200, (Scale(8, pool=2),))), k=3)
 
 
 @pytest.fixture
@@ -24,11 +29,20 @@ def result():
         ("first", "zweites\u2009Bild"),
         tuple("abcde"),
         "nda",
-        {"recipe": {"k": 3}},
+        {"recipe": RECIPE.to_dict()},
         {"versions": {"numpy": "2"}},
         (Skipped("bad.jpg", "empty file"),),
-        np.stack([60 * shares, 40 * shares]),
-        (Part(100, 5, 1), Part(200, 8, 2)),
+        NDADetails(
+            recipe=RECIPE,
+            noise=NoiseOrigin.SEED,
+            top=3,
+            confidence=0.9,
+            draws=[[1, 1], [1, 1]],
+            samples=[[1, 1], [1, 1]],
+            ended=[Ended.FIXED, Ended.FIXED],
+            parts=np.stack([60 * shares, 40 * shares]),
+            part_names=(Part(100, 5, 1), Part(200, 8, 2)),
+        ),
     )
 
 
@@ -73,17 +87,20 @@ def test_effective_sources_is_the_number_of_equal_images_spread_as_widely(shares
 
 
 def test_shapes_that_do_not_fit_are_refused():
-    with pytest.raises(PatchtraceError, match="do not fit"):
+    with pytest.raises(PatchtraceError, match="do not match"):
         Attribution(np.zeros((1, 2), np.float32), np.zeros((1, 2), np.float32), ("q",), ("a",), "x")
 
 
 def test_what_is_saved_is_loaded(result, tmp_path):
     back = Attribution.load(result.save(tmp_path / "run"))
-    for name in ("scores", "shares", "parts"):
-        np.testing.assert_array_equal(getattr(back, name), getattr(result, name))
-        assert getattr(back, name).dtype == np.float32
-    for name in ("query_ids", "train_ids", "method", "settings", "facts", "skipped", "part_names"):
+    for one, other in ((back.scores, result.scores), (back.shares, result.shares), (back.nda.parts, result.nda.parts)):
+        np.testing.assert_array_equal(one, other)
+        assert one.dtype == np.float32
+    for name in ("query_ids", "train_ids", "method", "settings", "facts", "skipped"):
         assert getattr(back, name) == getattr(result, name)
+    assert back.nda.part_names == result.nda.part_names
+    assert back.nda.recipe == RECIPE
+    assert back.nda.record() == result.nda.record()
 
 
 def test_saving_again_replaces_the_older_result(result, tmp_path):
@@ -173,3 +190,51 @@ def test_an_unknown_table_format_is_refused(result, tmp_path):
     with pytest.raises(PatchtraceError, match="csv, json, parquet"):
         result.export(tmp_path / "t.xlsx")
     assert list(tmp_path.iterdir()) == []
+
+
+# -- results that version 0.1 saved: tests/data/runs-0.1, of 12 postcards of 16 x 16 and two queries --------------
+
+OLD = Path(__file__).parent / "data" / "runs-0.1"
+CARDS = postcards(14, 16)
+TRAIN, QUERIES = CARDS.subset(range(12)), CARDS.subset([12, 3])
+
+
+@pytest.mark.parametrize("name", ["auto", "parts", "given-noise", "shortlist", "pixel"])
+def test_a_run_of_an_older_version_is_loaded_and_saved_anew(name, tmp_path):
+    old = Attribution.load(OLD / name)
+    assert old.query_ids == QUERIES.ids
+    assert (old.nda is None) == (name == "pixel")
+    again = Attribution.load(old.save(tmp_path))
+    np.testing.assert_array_equal(again.scores, old.scores)
+    assert again.method == old.method
+    assert (again.nda and again.nda.record()) == (old.nda and old.nda.record())
+
+
+def test_an_old_run_has_what_it_knew():
+    auto = Attribution.load(OLD / "auto")
+    assert auto.nda.draws == [[2, 2], [2, 2]]
+    assert auto.nda.ended == [Ended.SETTLED, Ended.SETTLED]
+    assert (auto.nda.top, auto.nda.confidence) == (3, 0.95)
+    assert auto.settled(0) == "3 of these 3 are settled at 95 %; the list as a whole is settled"
+    assert Attribution.load(OLD / "given-noise").nda.noise is NoiseOrigin.CALLER
+    parts = Attribution.load(OLD / "parts")
+    assert parts.nda.part_names == (Part(100, 5, 1), Part(100, 8, 2), Part(300, 9, 1))
+    np.testing.assert_allclose(parts.nda.parts.sum(axis=0), parts.scores, rtol=1e-5)
+
+
+def test_an_old_approximate_run_no_longer_calls_itself_nda():
+    listed = Attribution.load(OLD / "shortlist")
+    assert listed.method == "nda-shortlist"
+    assert (listed.nda.shortlist.images, listed.nda.shortlist.of) == (4, 12)
+    assert listed.nda.shortlist.recall.part == 0.3
+
+
+def test_an_old_run_is_what_this_version_computes_and_can_be_continued():
+    auto = Attribution.load(OLD / "auto")
+    stopping = Stopping(top=3, most_draws=8)
+    now = NDA(auto.nda.recipe, stopping=stopping).fit(TRAIN).attribute(QUERIES)
+    np.testing.assert_allclose(now.scores, auto.scores, rtol=1e-4)
+    more = NDA(replace(auto.nda.recipe, draws=4), stopping=stopping).fit(TRAIN).attribute(QUERIES, start=auto)
+    assert more.nda.draws == [[4, 4], [4, 4]]
+    found = explain(auto, QUERIES, TRAIN, 1, draws=None)
+    np.testing.assert_allclose(found.step_shares().sum(axis=0), auto.shares[1][found.images], rtol=1e-4)

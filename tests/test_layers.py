@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 from pathlib import Path
@@ -18,15 +19,14 @@ LAYERS = [
     ["errors", "_native"],
     ["checks", "files", "progress"],
     ["schedule", "cache", "compute"],
-    ["memory"],
-    ["recipe", "images", "sampling", "provenance"],
+    ["recipe", "images", "provenance"],
+    ["nda_details"],
     ["attribution"],
     ["engines"],
-    ["cluster"],
     ["score_machine", "diffusion"],
     ["methods"],
-    ["explain"],
-    ["drawing", "demo"],
+    ["nda"],
+    ["demo", "drawing"],
     ["evaluate"],
     ["viewer"],
     ["server"],
@@ -62,6 +62,33 @@ def test_imports_go_one_way(path):
         assert RANK[other] < RANK[room], f"{room} must not import {other}"
 
 
+def modules_of(path: Path) -> set[str]:
+    """The modules of the package that a file imports, by their full names."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("patchtrace."):
+            # a name may be a module of the package that it is imported from
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+ROOMS = sorted({path.parent for path in PACKAGE.rglob("__init__.py")} - {PACKAGE})
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: str(room.relative_to(PACKAGE)))
+def test_inside_a_room_imports_go_one_way_too(room):
+    """No module of a room imports itself by way of others, and none asks the room's front door for a neighbour."""
+    name = ".".join(("patchtrace", *room.relative_to(PACKAGE).parts))
+    files = {f"{name}.{path.stem}": path for path in room.glob("*.py") if path.stem != "__init__"}
+    graph = {module: modules_of(path) & set(files) - {module} for module, path in files.items()}
+    for module, path in files.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == name:
+                asked = {f"{name}.{alias.name}" for alias in node.names} - set(files)
+                assert not asked, f"{module} imports {asked} from its own package: import it from where it is"
+    list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError
+
+
 def test_importing_patchtrace_loads_no_optional_part():
     optional = (
         "pyarrow",
@@ -83,6 +110,6 @@ def test_importing_patchtrace_loads_no_optional_part():
 
 def test_what_takes_long_to_load_is_loaded_when_it_is_used():
     slow = ("scipy.stats", "scipy.spatial", "scipy.special", "scipy.linalg")
-    code = f"import patchtrace.cli, patchtrace.cluster, sys; print([m for m in {slow} if m in sys.modules])"
+    code = f"import patchtrace.cli, patchtrace.engines.dask, sys; print([m for m in {slow} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

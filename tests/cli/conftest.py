@@ -6,9 +6,8 @@ import shutil
 
 import numpy as np
 import pytest
+from command import run as run_command
 from PIL import Image
-
-from patchtrace.cli import _run
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def query(photos):
 @pytest.fixture
 def call(capsys):
     def run(*arguments):
-        code = _run([str(argument) for argument in arguments])
+        code = run_command([str(argument) for argument in arguments])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 

@@ -559,7 +559,8 @@ def test_300_images_with_the_cifar_preset_stay_within_the_memory(collection, tmp
         for i in range(len(opened)):
             opened.picture(i).save(folder / f"{i:03d}.png")
     code = (
-        "import resource, sys; from patchtrace.cli import _run; code = _run(sys.argv[1:]);"
+        "import resource, sys; from patchtrace.cli import main\n"
+        "try: main(sys.argv[1:])\nexcept SystemExit as end: code = end.code\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr); sys.exit(code)"
     )
     done = subprocess.run(

@@ -121,14 +121,11 @@ def test_a_damaged_file_is_made_anew(tmp_path):
     (path,) = tmp_path.glob("*.npz")
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 255
-    path.write_bytes(raw)
-    np.testing.assert_array_equal(
-        PartStore(TRAIN, QUERIES, directory=tmp_path, compute=Compute(threads=1)).scores(ONE), expected
-    )
-    path.write_bytes(raw[:100])
-    np.testing.assert_array_equal(
-        PartStore(TRAIN, QUERIES, directory=tmp_path, compute=Compute(threads=1)).scores(ONE), expected
-    )
+    for content in (raw, raw[:100]):
+        path.write_bytes(content)
+        with pytest.warns(UserWarning, match="damaged and computed again"):
+            again = PartStore(TRAIN, QUERIES, directory=tmp_path, compute=Compute(threads=1)).scores(ONE)
+        np.testing.assert_array_equal(again, expected)
 
 
 def test_parts_beyond_the_memory_are_read_from_their_files(tmp_path, monkeypatch, calls):
@@ -181,17 +178,18 @@ from pathlib import Path
 from evaluate.toys import QUERIES, TRAIN, TWO
 from patchtrace.evaluate import parts
 parts.SECONDS_BETWEEN_SAVES = 0.0
-make = parts.image_masses
+make = parts.LocalWork.masses
 made = 0
-def stalling(*arguments, **more):
+def stalling(self, jobs):
     global made
-    made += 1
-    if made == 9:
-        print("stalled", flush=True)
-        sys.stdin.read()
-    return make(*arguments, **more)
-parts.image_masses = stalling
-parts.PartStore(TRAIN, QUERIES, directory=Path(sys.argv[1]), threads=1).scores(TWO)
+    for found in make(self, jobs):
+        made += 1
+        if made == 9:
+            print("stalled", flush=True)
+            sys.stdin.read()
+        yield found
+parts.LocalWork.masses = stalling
+parts.PartStore(TRAIN, QUERIES, directory=Path(sys.argv[1]), compute=parts.Compute(threads=1)).scores(TWO)
 """
 
 

@@ -8,8 +8,8 @@ import sys
 import fsspec
 import numpy as np
 import pytest
+from command import run
 
-from patchtrace.cli import _run
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding, ImageSet, Store
 from patchtrace.images.sources.remote import FETCHES
@@ -106,7 +106,7 @@ def test_a_store_is_made_from_one_image_or_several_urls(memory, tmp_path):
 
 def test_collection_and_query_of_a_command_are_urls(memory, tmp_path, capsys):
     command = ["attribute", "memory://bucket/b.png", "--train", "memory://bucket", "--method", "pixel", "--size", "8"]
-    assert _run([*command, "--json", "-o", str(tmp_path / "run")]) == 0
+    assert run([*command, "--json", "-o", str(tmp_path / "run")]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["queries"][0]["ranking"][0]["id"] == "b.png"
     assert found["facts"]["opened"]["train"] == ["memory://bucket"]
@@ -114,5 +114,5 @@ def test_collection_and_query_of_a_command_are_urls(memory, tmp_path, capsys):
 
 
 def test_a_command_names_a_path_that_is_not_there(capsys):
-    assert _run(["attribute", "nowhere.png", "--train", "memory://bucket"]) == 2
+    assert run(["attribute", "nowhere.png", "--train", "memory://bucket"]) == 2
     assert "nothing at 'nowhere.png'" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from server.fakes import Work, client_of, picture, running, submit, wait_for
 from patchtrace import Compute, Stopping
 from patchtrace.demo import postcards
 from patchtrace.errors import PatchtraceError
-from patchtrace.methods import NDA
+from patchtrace.nda import NDA
 from patchtrace.recipe import Recipe
 from patchtrace.server import LocalServer, QueryWork
 

@@ -93,7 +93,7 @@ def make_method(name: str, resources: Resources) -> Method:
     """The method of this name, made from what there is.
 
     >>> from patchtrace.methods import Resources, make_method
-    >>> make_method("pixel-dot", Resources(train=ImageSet.open(np.zeros((2, 4, 4, 3), np.uint8)))).settings()
+    >>> make_method("pixel-dot", Resources(train=ImageSet.open(np.zeros((2, 8, 8, 3), np.uint8)))).settings()
     {'metric': 'dot'}
     """
     if name not in METHODS:

@@ -1,0 +1,23 @@
+"""An image source in one file: stripes, by a name such as stripes://12."""
+
+from typing import Any
+
+import numpy as np
+
+from patchtrace.images import Source
+
+
+class Stripes(Source):
+    """So many pictures of 16 x 16 with stripes in different places."""
+
+    kind, own_size = "stripes", True
+
+    @classmethod
+    def recognises(cls, place: Any) -> bool:
+        return isinstance(place, str) and place.startswith("stripes://")
+
+    def pixels(self, reading: Any) -> Any:
+        pixels = np.zeros((int(str(self.place).removeprefix("stripes://")), 3, 16, 16), np.uint8)
+        for number, picture in enumerate(pixels):
+            picture[number % 3, :, number % 16] = 255
+        return pixels
