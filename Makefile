@@ -10,7 +10,7 @@ NATIVE := $(wildcard native/*.*)
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
 
-# The daily round, about a minute: style, types, and the tests that are not marked slow.
+# The daily round, a minute or two: style, types, and the tests that are not marked slow.
 check: lint
 	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile
 

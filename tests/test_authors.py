@@ -92,12 +92,11 @@ def test_the_schedules_differ_by_the_rounding_of_float32_only():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [0, 1, 2])
-@pytest.mark.parametrize("case", CASES)
-def test_the_reference_engine_agrees_with_the_program_in_float64(case, number, authors):
-    theirs = authors[f"scores64_{case}"]
+@pytest.mark.parametrize(("number", "case"), [(index % 3, case) for index, case in enumerate(CASES)])
+def test_the_reference_engine_agrees_with_the_program_in_float64(number, case, authors):
+    """One query for each case: the oracle takes its time."""
     ours = scores_by_engine("reference", CASES[case], authors, [number])
-    assert difference(ours, theirs[number : number + 1]) < 2e-7
+    assert difference(ours[0], authors[f"scores64_{case}"][number]) < 2e-7
 
 
 @pytest.mark.parametrize("case", CASES)
