@@ -24,7 +24,7 @@ import numpy as np
 from PIL import Image
 from scipy.spatial.distance import cdist
 
-from patchtrace import NDA, ImageSet, Recipe, demo
+from patchtrace import NDA, Compute, ImageSet, Recipe, demo
 from patchtrace.engines import Comparison, Engine, NoisyQuery, get_engine, native
 from patchtrace.engines.convolution import ConvolutionEngine
 from patchtrace.engines.reference import patches
@@ -84,7 +84,7 @@ def engine(name: str, threads: int) -> Engine:
     if name == "tuned":
         return TunedConvolution(device="cpu", threads=threads)
     device = "cpu" if name in ("torch", "convolution") else None
-    return get_engine(name, threads=threads, device=device)
+    return get_engine(Compute(engine=name, threads=threads, device=device))
 
 
 # --- pictures ---
@@ -236,7 +236,7 @@ def run(preset: str, name: str, threads: int, path: str) -> None:
     train = ImageSet(pixels, tuple(map(str, range(len(pixels)))))
     query = train.subset([len(train) // 2])
     device = "cpu" if name == "convolution" else None
-    method = NDA(Recipe.preset(preset), engine=name, threads=threads, device=device, memory=BUDGET)
+    method = NDA(Recipe.preset(preset), compute=Compute(engine=name, threads=threads, device=device, memory=BUDGET))
     method.fit(train.subset(range(2))).attribute(query)
     method.fit(train)
     with Watch() as watch:

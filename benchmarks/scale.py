@@ -27,8 +27,7 @@ import psutil
 from PIL import Image
 from tqdm import tqdm
 
-from patchtrace import NDA, Attribution, ImageSet, Recipe
-from patchtrace.methods import Cascade
+from patchtrace import NDA, Attribution, ImageSet, NDAShortlist, Recipe
 
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE.parent.parent / "shared" / "data" / "cifar2.npz"
@@ -191,7 +190,7 @@ def recall() -> None:
     count = RECALL["images"]
     train, queries = _recall_images()
     best = _reference(train, queries)
-    recipe, factor = Cascade(count // 10, Recipe.preset("cifar")).fit(train).coarse()
+    recipe, factor = NDAShortlist(count // 10, Recipe.preset("cifar")).fit(train).coarse()
     small = NDA(replace(recipe, draws=1)).fit(train.smaller(factor))
     rankings = {
         "coarse pass": NDA(recipe).fit(train.smaller(factor)).attribute(queries.smaller(factor)).scores,
@@ -215,14 +214,15 @@ def _recall_images() -> tuple[ImageSet, ImageSet]:
 
 def _reference(train: ImageSet, queries: ImageSet) -> np.ndarray:
     """Scores of many exact draws; kept, some queries at a time, for they take long."""
-    method = NDA(replace(Recipe.preset("cifar"), draws=RECALL["draws"])).fit(train)
+    recipe = replace(Recipe.preset("cifar"), draws=RECALL["draws"])
+    method = NDA(recipe, checkpoint=WORK / "reference-unfinished").fit(train)
     scores = []
     for first in range(0, len(queries), 4):
         kept = WORK / f"reference-{RECALL['draws']}-draws-{first}"
         if not (kept / "attribution.json").exists():
             some = queries.subset(range(first, min(first + 4, len(queries))))
             with tqdm(total=1, desc=f"reference {first}", disable=None) as bar:
-                method.attribute(some, unfinished=WORK / "reference-unfinished", progress=_on(bar)).save(kept)
+                method.attribute(some, progress=_on(bar)).save(kept)
         scores.append(Attribution.load(kept).scores)
     return np.concatenate(scores)
 
@@ -259,7 +259,7 @@ def _draw(curves: dict[str, dict[str, list[float]]]) -> None:
 
 
 def faster() -> None:
-    """How much less time the cascade takes than all images at equal draws, with 5,000 of them and with 50,000."""
+    """How much less time a shortlist takes than all images at equal draws, with 5,000 of them and with 50,000."""
     for count, draws, lists in ((5_000, 1, (50, 250, 500)), (5_000, 8, (50, 250, 500)), (50_000, 1, (500, 5_000))):
         words = ["attribute", query_of(), "--train", store_of(count), "--preset", "cifar", "--draws", draws, "-q"]
         whole = watched(words)["seconds"]

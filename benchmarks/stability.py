@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from patchtrace.methods.levels import drawn, levels_of
-from patchtrace.sampling import Moments, Plan, chance_of_top, estimate
 from tqdm import tqdm
 
-from patchtrace import ImageSet, Recipe
-from patchtrace.engines import NoisyQuery, get_engine, image_masses
+from patchtrace import Compute, ImageSet, Recipe
+from patchtrace.engines import Engine, Job, LocalWork, NoisyQuery, get_engine
+from patchtrace.nda.draws import Allocation, Moments, chance_of_top, estimate
+from patchtrace.nda.plan import Draws, LevelPlan, Plan
 
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE.parent.parent / "shared" / "data" / "cifar2.npz"
@@ -60,8 +60,8 @@ class Drawn(NamedTuple):
 def collected(images: int, kind: str) -> Drawn:
     with np.load(PICTURES) as archive:
         train, queries = ImageSet.open(archive["train"][:images]), ImageSet.open(archive["val"][:QUERIES])
-    levels = levels_of(RECIPE, train.shape[1:])
-    engine = get_engine("native")
+    levels = Plan.of(RECIPE, train.shape[1:]).levels
+    engine = get_engine(Compute(engine="native"))
     KEPT.mkdir(parents=True, exist_ok=True)
     seconds_path = KEPT / f"seconds-{kind}-{images}.json"
     seconds: dict[str, float] = json.loads(seconds_path.read_text()) if seconds_path.exists() else {}
@@ -85,16 +85,12 @@ def collected(images: int, kind: str) -> Drawn:
                             noise = np.random.default_rng((run, level.t, first, 1)).standard_normal(
                                 (last - first, *train.shape), dtype=np.float32
                             )
+                            noisy = NoisyQuery.of(clean, noise, level.signal, level.sigma)
                         else:
-                            noise = drawn(level, run, first, last, train.shape)
-                        noisy = NoisyQuery.of(
-                            clean, noise, *RECIPE.noise_at(level.t), patchwork=level.patchwork and not plain
-                        )
+                            some = Draws(level.t, level.signal, level.sigma, run, level.patchwork, first, last)
+                            noisy = some.on(clean)
                         begin = time.perf_counter()
-                        found[run, first:last] = sum(
-                            step.weight * image_masses(engine, noisy, train, step.comparison, flips=False, memory=10**9)
-                            for step in level.steps
-                        )
+                        found[run, first:last] = masses(engine, train, level, noisy)
                         # the best of all: other programs only ever make it slower
                         each = (time.perf_counter() - begin) / (last - first)
                         seconds[str(level.t)] = min(each, seconds.get(str(level.t), np.inf))
@@ -106,6 +102,12 @@ def collected(images: int, kind: str) -> Drawn:
                 values[-1].append(np.load(path))
     sizes = [1 if plain or level.patchwork else 2 for level in levels]
     return Drawn(values, [seconds[str(level.t)] for level in levels], sizes)
+
+
+def masses(engine: Engine, train: ImageSet, level: LevelPlan, noisy: NoisyQuery) -> np.ndarray:
+    """The scores of all images at a level: (draws, images)."""
+    found = LocalWork(engine, train, Compute().budget).masses(Job(noisy, step.comparison) for step in level.steps)
+    return sum(step.weight * one for step, one in zip(level.steps, found, strict=True))
 
 
 # --- two runs compared ---
@@ -128,7 +130,7 @@ def adaptive(ours: Drawn, query: int, run: int, most: float) -> dict[str, Any]:
     """What ``draws="auto"`` does, until the list is settled or so many seconds are spent."""
     values = ours.values[query]
     moments = [Moments.of(level.shape[-1]) for level in values]
-    plan = Plan([level.cost for level in levels_of(RECIPE, (32, 32))], 2**20)
+    plan = Allocation([level.cost for level in Plan.of(RECIPE, (32, 32)).levels], 2**20)
     wanted = [2] * len(values)
     while True:
         for level, found, size, draws in zip(values, moments, ours.sizes, wanted, strict=True):
@@ -240,17 +242,14 @@ def rotations() -> None:
     """Correlation of scores under e with those under cos(a) e + sin(a) f: 300 images, 3 queries, 40 noises."""
     with np.load(PICTURES) as archive:
         train, queries = ImageSet.open(archive["train"][:300]), ImageSet.open(archive["val"][:3])
-    engine = get_engine("native")
-    for level in levels_of(RECIPE, train.shape[1:])[3:]:
+    engine = get_engine(Compute(engine="native"))
+    for level in Plan.of(RECIPE, train.shape[1:]).levels[3:]:
         e, f = np.random.default_rng(level.t).standard_normal((2, 40, *train.shape))
         scores = {}
         for angle in (0, 30, 45, 60, 72, 90, 120, 135, 180):
             noise = (np.cos(np.deg2rad(angle)) * e + np.sin(np.deg2rad(angle)) * f).astype(np.float32)
             scores[angle] = [
-                sum(
-                    step.weight * image_masses(engine, noisy, train, step.comparison, flips=False, memory=10**9)
-                    for step in level.steps
-                )
+                masses(engine, train, level, noisy)
                 for q in range(3)
                 for noisy in [NoisyQuery.of(queries.block(q, q + 1)[0], noise, *RECIPE.noise_at(level.t))]
             ]
