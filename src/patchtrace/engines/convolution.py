@@ -7,13 +7,12 @@ it that is tuned as far as we could.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.compute import Compute
-from patchtrace.engines.contract import Axis, BlockResult, Comparison, Engine, NoisyQuery, Version
+from patchtrace.engines.contract import Axis, BlockResult, Comparison, NoisyQuery, Version
 from patchtrace.engines.preparation import (
     Answer,
     Colour,
@@ -25,14 +24,14 @@ from patchtrace.engines.preparation import (
     prepared,
     query_terms,
 )
-from patchtrace.engines.torch import DeviceEngine, device_named, exact_float32, with_threads
+from patchtrace.engines.torch import OnTorch, exact_float32, with_threads
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 
-class ConvolutionEngine(Engine):
+class ConvolutionEngine(OnTorch):
     """Every pair is computed, with all pixels of the patch; pairs that the border rule excludes are then masked.
 
     Parameters as those of :class:`patchtrace.engines.torch.TorchEngine`.
@@ -41,18 +40,6 @@ class ConvolutionEngine(Engine):
     name = "convolution"
     description = "PyTorch, as in the paper, to compare with"
     rank = 30
-
-    @classmethod
-    def create(cls, compute: Compute, instructions: str = "") -> Self:
-        return cls(compute.device, compute.threads)
-
-    @classmethod
-    def status(cls) -> tuple[bool, str]:
-        return DeviceEngine.status()
-
-    def __init__(self, device: str | None = None, threads: int | None = None) -> None:
-        self.device = device_named(device)
-        self.threads = threads
 
     def compare(
         self,

@@ -91,8 +91,8 @@ class Version:
         return self.signal**2 / (2 * self.variance)
 
 
-class DeviceEngine(Engine):
-    """What engines on PyTorch share: the way to the device and back, and the loop over images and versions."""
+class OnTorch(Engine):
+    """What engines on PyTorch share: a device, threads, and what there is to say about both."""
 
     @classmethod
     def create(cls, compute: Compute, instructions: str = "") -> Self:
@@ -110,6 +110,10 @@ class DeviceEngine(Engine):
     def __init__(self, device: str | None = None, threads: int | None = None) -> None:
         self.device = device_named(device)
         self.threads = threads
+
+
+class DeviceEngine(OnTorch):
+    """The way to the device and back, and the loop over images and versions."""
 
     def compare(
         self,
