@@ -10,14 +10,14 @@ import pytest
 from stopping import stopping_after
 
 from patchtrace import Attribution
-from patchtrace.methods import unfinished
+from patchtrace.nda import checkpoint
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
 def _save_always(monkeypatch):
-    monkeypatch.setattr(unfinished, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
 
 
 def test_a_stopped_run_goes_on_and_ends_the_same(photos, tmp_path, call, monkeypatch):
@@ -45,7 +45,7 @@ def test_a_stopped_run_goes_on_and_ends_the_same(photos, tmp_path, call, monkeyp
     assert not (tmp_path / "run" / "unfinished").exists()
     one, other = (Attribution.load(tmp_path / name) for name in ("calm", "run"))
     np.testing.assert_array_equal(one.scores, other.scores)
-    assert one.sampling == other.sampling
+    assert one.nda.record() == other.nda.record()
 
 
 def test_who_stops_reading_does_not_stop_the_run(photos, tmp_path):

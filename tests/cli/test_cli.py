@@ -97,7 +97,7 @@ def test_recipe_file_and_changes_to_it(call, photos, query, tmp_path):
 
 def test_parts_are_kept_on_request(call, photos, query, tmp_path):
     call("attribute", query, "--train", photos, *FAST, "--parts", "-o", tmp_path / "run")
-    assert Attribution.load(tmp_path / "run").parts.shape == (1, 1, 6)
+    assert Attribution.load(tmp_path / "run").nda.parts.shape == (1, 1, 6)
 
 
 def test_without_a_size_pictures_come_to_32_and_to_the_preset_s_size(call, photos, query):
