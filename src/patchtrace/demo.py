@@ -34,7 +34,7 @@ def postcards(count: int = 600, size: int = 32, seed: int = 0) -> ImageSet:
 
 
 class Painted(NamedTuple):
-    """Queries whose origin is known: what they are, and where in the whole set their pixels are from."""
+    """Queries whose origin is known: what they are, and which images of the whole set their pixels come from."""
 
     queries: ImageSet
     provenance: Provenance
@@ -48,7 +48,7 @@ def painted_from(
     seeds: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> Painted:
-    """For each group of images one new picture, painted by a score machine that knows these images only.
+    """For each group of images one new picture, painted by a score machine with these images only.
 
     Each picture has a seed of its own; without ``seeds`` these are 0, 1, 2, ...
 

@@ -176,7 +176,7 @@ def _check_usage(context: click.Context, options: dict[str, Any]) -> None:
                     f"--report {report} lies in {source}, whose images are read: choose a place outside of it"
                 )
         if not report.resolve().parent.is_dir():
-            raise click.UsageError(f"--report {report}: its directory does not exist, create it first")
+            raise click.UsageError(f"--report {report}: there is no such directory, create it first")
 
 
 def _reports(path: Path | None, queries: int) -> list[Path]:
