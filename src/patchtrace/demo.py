@@ -65,7 +65,7 @@ def painted_from(
         if progress:
             progress(number + 1, len(groups))
     pixels = np.concatenate(images)
-    if train.pixels.dtype == np.uint8:  # as a picture that somebody saved
+    if train.pixels.dtype == np.uint8:  # as in a saved picture
         pixels = np.clip(np.rint((pixels + 1) * 127.5), 0, 255).astype(np.uint8)
     queries = ImageSet(pixels, tuple(f"painted-{number}" for number in range(len(groups))))
     return Painted(queries, Provenance.joined(origins))

@@ -200,7 +200,7 @@ class ScoreMachine:
         return get_engine(self.compute, 20 * pairs)
 
     def _batches(self, count: int) -> Iterator[slice]:
-        """Pictures to work on together: so many that the weights of all their pixels take a quarter of the memory."""
+        """Batches of pictures, such that the weights of all their pixels take a quarter of the memory."""
         each = 4 * math.prod(self.train.shape[1:]) * len(self.train)
         budget = self.compute.budget
         if each > budget.block + budget.waiting:
@@ -427,7 +427,7 @@ class ScoreMachine:
         rows = np.ones((1, len(self.train))) if weights is None else np.asarray(weights, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != len(self.train) or not np.isfinite(rows).all() or (rows < 0).any():
             raise PatchtraceError(
-                f"weights have shape {rows.shape}: use numbers of at least 0, (machines, {len(self.train)})"
+                f"weights are {rows.shape}: use numbers of at least 0, (machines, {len(self.train)} training images)"
             )
         if not (rows.sum(axis=1) > 0).all():
             raise PatchtraceError("a machine needs at least one image: use rows with a weight above 0")

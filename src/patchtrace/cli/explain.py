@@ -46,7 +46,7 @@ def explain_command(run: Path, **options: Any) -> int:
     """Show which patches of a query resemble which patches of its best images, in a saved RUN.
 
     Writes overview.png (the query and its best images), mosaic.png (for each pixel the image that accounts for most
-    of it), proponents.png (largest and smallest shares), pair-ID.png for each image (heat maps on both sides) and
+    of it), proponents.png (largest and smallest shares), pair-NUMBER.png for each image (heat maps on both sides) and
     explanation.json (the same in numbers). The images are read again from their original paths.
 
     \b

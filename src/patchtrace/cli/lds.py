@@ -58,7 +58,7 @@ from patchtrace.images import ImageSet
 @click.option(
     "--classes",
     metavar="KEY|folders",
-    help="Class of each image, to keep classes balanced: an array of the .npz, or its folder.",
+    help="Class of each image, to keep classes balanced: an array of the .npz, or folders.",
 )
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Number of models for each subset.")
 @click.option(
@@ -92,7 +92,7 @@ def lds_command(**options: Any) -> int:
     """Judge attribution by retraining: the linear datamodeling score (LDS).
 
     Models are trained on random halves of the collection, and their losses on the queries are measured. LDS is the rank
-    correlation between these losses and those that the scores of a method predict. Without --method and --run these
+    correlation between these losses and those that the scores of a method predict. Without --method and --run the
     methods are nda and pixel. Every model is saved on its own: the same command resumes a run that was stopped, and
     --shard divides the work among machines that see the same directory.
 

@@ -48,8 +48,8 @@ def tune(**options: Any) -> int:
     """Find a recipe with a larger LDS, chosen on some queries of TRUTH and reported on the others.
 
     TRUTH is a file of subsets and losses, as patchtrace lds writes it. The search starts from a base recipe and
-    changes one setting after the other (flips, patch sizes, levels, ...) where that is better for the queries that
-    choose. The LDS on those flatters the recipe; believe the one on the others, which is written into the recipe too.
+    changes one setting after the other (flips, patch sizes, levels, ...) where that is better on the queries used
+    to choose. The LDS on those flatters the recipe; trust the one on the others, which is written into the recipe too.
 
     With a single noise draw the search also fits that noise: --draws 4 is more reliable.
 

@@ -48,7 +48,7 @@ def get_engine(compute: Compute, pairs: int = 0) -> Engine:
     names = engine_names()
     if compute.engine != "auto":
         if compute.engine not in names:
-            raise PatchtraceError(f"there is no engine {compute.engine!r}: use auto, {', '.join(names)}")
+            raise PatchtraceError(f"there is no engine {compute.engine!r}: use one of auto, {', '.join(names)}")
         return ENGINES[compute.engine].create(compute)
     chosen = next(name for name in names if ENGINES[name].suits(compute, pairs))
     if chosen == "blocked":

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-#: On a processor the tables that are worked on at once should stay near its cache. A GPU wants all the memory holds.
+#: On a processor, tables worked on at once should stay near its cache. A GPU is fastest with all that fits in memory.
 CACHE_BYTES = 16 << 20
 #: Pairs of patches from which on it pays to look for a GPU: importing PyTorch alone takes seconds.
 MANY_PAIRS = 10**10
@@ -185,7 +185,7 @@ class DeviceEngine(Engine):
 
     @abstractmethod
     def arranged(self, images: Tensor, middles: Tensor, layout: Layout, like: Tensor) -> Any:
-        """Prepared images and middle pixels as :meth:`parts` wants them for all versions, in the precision and on the
+        """Prepared images and middle pixels as :meth:`parts` needs them for all versions, in the precision and on the
         device."""
 
     @abstractmethod

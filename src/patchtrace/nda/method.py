@@ -166,7 +166,9 @@ class NDA(Method):
                 run = QueryRun(setting, query.block(0, 1)[0], work, checkpoint)
                 if start is not None and start.nda is not None:
                     run.resume(start.nda, number)
-                if recipe.draws != "auto" and number == 0:  # all have as many, or, in a continued result, about as many
+                if (
+                    recipe.draws != "auto" and number == 0
+                ):  # the same for all, or, in a continued result, about the same
                     count.total = len(opened) * run.work_to(recipe.draws)
                 run.run()
                 found, details = run.details()
