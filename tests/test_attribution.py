@@ -134,7 +134,7 @@ def test_two_exchanged_arrays_are_noticed(result, tmp_path):
     (tmp_path / "scores.npy").rename(tmp_path / "x")
     (tmp_path / "shares.npy").rename(tmp_path / "scores.npy")
     (tmp_path / "x").rename(tmp_path / "shares.npy")
-    with pytest.raises(PatchtraceError, match="not the file that was saved"):
+    with pytest.raises(PatchtraceError, match="does not match its checksum"):
         Attribution.load(tmp_path)
 
 

@@ -89,7 +89,7 @@ def test_recipes_are_frozen():
         (lambda: replace(SIMPLE, schedule=7), "a name"),
         (lambda: replace(SIMPLE, schedule=Schedule.from_array([0.9, 0.5])), "use 0 to 1"),
         (lambda: Recipe.preset("cifar10"), "cifar, celeba, cifar-stable"),
-        (lambda: Recipe.from_toml("k = "), "not TOML"),
+        (lambda: Recipe.from_toml("k = "), "not valid TOML"),
         (lambda: Recipe.from_toml("k = 5"), "needs the setting 'levels'"),
         (lambda: Recipe.from_toml("levels = 5"), "list of tables"),
         (lambda: Recipe.from_toml("kk = 5\nlevels = []"), "did you mean 'k'"),

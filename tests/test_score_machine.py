@@ -175,7 +175,7 @@ def test_a_machine_without_images_is_the_machine_of_the_others():
         np.testing.assert_array_equal(rest.denoise(x, 250), machine(train[[0, 2]]).denoise(x, 250))
     assert machine().without([]).train.ids == machine().train.ids
     assert rest.settings() == machine().settings()
-    with pytest.raises(PatchtraceError, match="leave some in"):
+    with pytest.raises(PatchtraceError, match="leave out fewer"):
         machine().without(range(4))
 
 
@@ -312,8 +312,8 @@ def test_settings_that_cannot_be_are_refused(options, hint):
         (lambda one: one.loss(pictures(1), timesteps=[]), "at least one"),
         (lambda one: one.loss(pictures(1), draws=0), "at least one"),
         (lambda one: one.loss(pictures(1), weights=[[1, 2]]), "4 training images"),
-        (lambda one: one.loss(pictures(1), weights=[[0, 0, 0, 0]]), "knows nothing"),
-        (lambda one: one.loss(pictures(1), weights=[[1, -1, 0, 0]]), "from 0 up"),
+        (lambda one: one.loss(pictures(1), weights=[[0, 0, 0, 0]]), "needs at least one image"),
+        (lambda one: one.loss(pictures(1), weights=[[1, -1, 0, 0]]), "of at least 0"),
         (lambda one: one.loss(pictures(1, (3, 4, 4))), "bring the others to size"),
     ],
 )

@@ -32,9 +32,14 @@ class Hit(NamedTuple):
 
     ``error`` is the standard error of the share, ``chance`` the probability that the image belongs to the top of the
     list; None where they are not known.
+
+    Examples
+    --------
+    >>> Hit(3, "c.png", score=2.0, share=0.5).id
+    'c.png'
     """
 
-    index: int  # type: ignore[assignment]  # it hides tuple.index, which nobody needs here
+    index: int  # type: ignore[assignment]  # it hides tuple.index, which is not used here
     id: str
     score: float
     share: float
@@ -57,11 +62,11 @@ class Attribution:
         Names of rows and columns.
     method : str
         Name of the method.
-    settings : mapping
+    settings : mapping, default {}
         All of its settings, plain data (for NDA the recipe).
-    facts : mapping
+    facts : mapping, default {}
         About the two sets (number, size, fingerprint, decoding rules), and the versions that made the result.
-    skipped : tuple of Skipped
+    skipped : tuple of Skipped, default ()
         Images that could not be read.
     nda : NDADetails, optional
         What only NDA knows: errors, chances, draws, parts. None for other methods.
@@ -91,14 +96,16 @@ error=None, chance=None)]
     def __post_init__(self) -> None:
         shape = (len(self.query_ids), len(self.train_ids))
         if self.scores.shape != shape or self.shares.shape != shape:
-            raise PatchtraceError(f"scores of shape {self.scores.shape} do not match {shape} queries and images")
+            raise PatchtraceError(
+                f"scores {self.scores.shape} and shares {self.shares.shape} do not match {shape} queries and images"
+            )
         if self.nda is not None:
             self.nda.check(shape)
 
     def ranking(self, query: int) -> NDArray[np.intp]:
         """Indices of the training images, highest score first.
 
-        Equal scores go by share (an exponent can round small ones away), then by the order of the set.
+        Equal scores are ordered by share (an exponent can round small scores away), then as in the set.
         """
         return np.lexsort((-self.shares[query], -self.scores[query]))
 
@@ -111,7 +118,7 @@ error=None, chance=None)]
         return [[self.hit(query, i) for i in self.ranking(query)[::-1][:n]] for query in range(len(self.query_ids))]
 
     def effective_sources(self) -> NDArray[np.float64]:
-        """For each query the perplexity of its shares: how many equal images would be spread as widely."""
+        """For each query the perplexity of its shares, (queries,): the number of equal shares spread as widely."""
         shares = self.shares.astype(np.float64)
         total = shares.sum(axis=1, keepdims=True)
         p = np.divide(shares, total, out=np.zeros_like(shares), where=total > 0)
@@ -137,7 +144,14 @@ error=None, chance=None)]
     # -- files ------------------------------------------------------------------------------------------
 
     def save(self, directory: str | Path) -> Path:
-        """Write the result to a directory: arrays, and last a manifest with their checksums. Nothing is pickled."""
+        """Write the result to a directory: arrays, and last a manifest with their checksums. Nothing is pickled.
+
+        >>> import tempfile
+        >>> result = Attribution(np.float32([[2, 1]]), np.float32([[0.6, 0.4]]), ("q",), ("a", "b"), "pixel")
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     Attribution.load(result.save(directory)).train_ids
+        ('a', 'b')
+        """
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         known = {name: getattr(self.nda, name, None) for name in ARRAYS}
@@ -181,11 +195,13 @@ error=None, chance=None)]
                 if name.removesuffix(".npy") not in ("scores", "shares", *ARRAYS):
                     raise PatchtraceError(f"the result in {str(directory)!r} names an unknown file {name!r}")
                 if _sha256(directory / name) != checksum:
-                    raise PatchtraceError(f"{name} in {str(directory)!r} is not the file that was saved: run it again")
+                    raise PatchtraceError(
+                        f"{name} in {str(directory)!r} does not match its checksum: run the attribution again"
+                    )
                 arrays[name.removesuffix(".npy")] = np.load(directory / name, allow_pickle=False)
             settings, method = dict(manifest["settings"]), manifest["method"]
             record = manifest["nda"] if manifest["file_version"] >= 3 else record_of_old_run(manifest)
-            if record and record["shortlist"] and method == "nda":  # as 0.1 called it
+            if record and record["shortlist"] and method == "nda":  # its name in version 0.1
                 method = "nda-shortlist"
             return cls(
                 arrays["scores"],
@@ -204,13 +220,28 @@ error=None, chance=None)]
             raise PatchtraceError(f"there is no readable result in {str(directory)!r}: {error}") from error
 
     def rows(self, top: int | None = None) -> Iterator[dict[str, Any]]:
-        """The ranking as rows: query, rank (from 1), index, id, score, share, error, chance."""
+        """The ranking as rows: query, rank (from 1), index, id, score, share, error, chance; by default all."""
         for query, name in enumerate(self.query_ids):
             for rank, index in enumerate(self.ranking(query)[:top], start=1):
                 yield {"query": name, "rank": rank, **self.hit(query, index)._asdict()}
 
     def export(self, path: str | Path, format: TableFormat | None = None, top: int | None = None) -> Path:
-        """Write the ranking as a table: CSV, JSON or Parquet, by the file's ending unless ``format`` says it."""
+        """Write the ranking as a table.
+
+        Parameters
+        ----------
+        path : path
+            File to write.
+        format : {"csv", "json", "parquet"}, optional
+            By default the suffix of the file.
+        top : int, optional
+            Number of images for each query; by default all.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
         path = Path(path)
         kind = format or path.suffix.removeprefix(".").lower()
         if kind not in get_args(TableFormat):
@@ -228,7 +259,7 @@ error=None, chance=None)]
         return path
 
     def to_json(self, top: int | None = None) -> dict[str, Any]:
-        """The ranking and its facts as plain data."""
+        """The ranking and its facts as plain data; by default of all images."""
         count = len(self.train_ids) if top is None else top
         return {
             "method": self.method,
@@ -271,7 +302,7 @@ def joined(results: Sequence[Attribution], queries: ImageSet) -> Attribution:
 
 
 def facts_of(train: ImageSet, queries: ImageSet) -> dict[str, Any]:
-    """What a result must say about its images and its makers."""
+    """What a result records about its images and the versions that made it."""
     return {
         "train": facts_of_set(train),
         "queries": facts_of_set(queries),
@@ -285,7 +316,7 @@ def facts_of(train: ImageSet, queries: ImageSet) -> dict[str, Any]:
 
 
 def facts_of_set(images: ImageSet) -> dict[str, Any]:
-    """What a result must say about one of its sets."""
+    """What a result records about one of its sets."""
     return {
         "images": len(images),
         "skipped": len(images.skipped),

@@ -34,7 +34,7 @@ def postcards(count: int = 600, size: int = 32, seed: int = 0) -> ImageSet:
 
 
 class Painted(NamedTuple):
-    """Queries whose origin is known: what they are, and where in the whole set their pixels are from."""
+    """Queries whose origin is known: what they are, and which images of the whole set their pixels come from."""
 
     queries: ImageSet
     provenance: Provenance
@@ -48,7 +48,7 @@ def painted_from(
     seeds: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> Painted:
-    """For each group of images one new picture, painted by a score machine that knows these images only.
+    """For each group of images one new picture, painted by a score machine with these images only.
 
     Each picture has a seed of its own; without ``seeds`` these are 0, 1, 2, ...
 
@@ -65,7 +65,7 @@ def painted_from(
         if progress:
             progress(number + 1, len(groups))
     pixels = np.concatenate(images)
-    if train.pixels.dtype == np.uint8:  # as a picture that somebody saved
+    if train.pixels.dtype == np.uint8:  # as in a saved picture
         pixels = np.clip(np.rint((pixels + 1) * 127.5), 0, 255).astype(np.uint8)
     queries = ImageSet(pixels, tuple(f"painted-{number}" for number in range(len(groups))))
     return Painted(queries, Provenance.joined(origins))

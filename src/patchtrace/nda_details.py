@@ -1,4 +1,4 @@
-"""What NDA knows of its result beyond scores and shares: how the noise was sampled, and how certain the list is."""
+"""What a result of NDA holds beyond scores and shares: how the noise was sampled, and how certain the list is."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Part(NamedTuple):
 
 
 class Recall(NamedTuple):
-    """Of the best 10 and 100 images of an exact run, the fraction that a shortlist of ``part`` of a collection has."""
+    """Fraction of the best 10 and 100 images of an exact run that a shortlist of ``part`` of a collection holds."""
 
     part: float
     best_10: float
@@ -73,7 +73,7 @@ class ShortlistFacts:
     coarse : Recipe
         What the coarse pass compared.
     recall : Recall, optional
-        What was measured for shortlists of this length; None for shorter ones than any that was measured.
+        Recall measured for shortlists of this length; None if only longer ones were measured.
     """
 
     images: int
@@ -96,7 +96,7 @@ class NDADetails:
     top : int
         Length of the list that ``chances`` are about.
     confidence : float
-        From which chance on an image counts as settled.
+        Chance from which an image counts as settled.
     draws, samples : list of list of int
         For each query, for each level: draws of the noise, and independent samples in them.
     ended : list of Ended
@@ -130,7 +130,7 @@ class NDADetails:
     shortlist: ShortlistFacts | None = None
 
     def check(self, shape: tuple[int, int]) -> None:
-        """Refuse arrays that do not match so many queries and images."""
+        """Raise a PatchtraceError if arrays do not have this shape, (queries, train)."""
         for name in ("errors", "chances"):
             array = getattr(self, name)
             if array is not None and array.shape != shape:
@@ -174,7 +174,7 @@ class NDADetails:
     # -- files ------------------------------------------------------------------------------------------
 
     def record(self) -> dict[str, Any]:
-        """Everything but the arrays and the recipe, which stands in the settings, as plain data."""
+        """Everything as plain data, except the arrays and the recipe, which is in the settings."""
         listed = self.shortlist
         return {
             "noise": self.noise.value,
@@ -227,7 +227,7 @@ def record_of_old_run(manifest: Mapping[str, Any]) -> dict[str, Any] | None:
     if "recipe" not in settings:
         return None
     levels, queries = len(settings["recipe"]["levels"]), len(manifest["query_ids"])
-    fixed = settings["recipe"].get("draws", 1)  # the first results did not say how many draws they had
+    fixed = settings["recipe"].get("draws", 1)  # the first results did not record their draws
     known = sampling.get("draws") or [[1 if fixed == "auto" else fixed] * levels] * queries
     listed = settings.get("shortlist")
     recall = listed and listed.get("measured recall")

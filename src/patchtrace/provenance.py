@@ -1,4 +1,4 @@
-"""Which training images the pixels of a picture are from."""
+"""Which training images the pixels of a picture come from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-#: Images that a pixel of a map names.
+#: Number of training images listed for each pixel.
 DEPTH = 4
 
 
@@ -23,7 +23,14 @@ class Provenance:
     sources : int32 (pictures, height, width, depth)
         For each pixel the training images with the most weight, the first of them the most.
     weights : float32 (pictures, height, width, depth)
-        Their weights. All images of a pixel together have 1. Of fewer images than that, the rest has 0.
+        Their weights. Over all training images the weights of a pixel sum to 1. With fewer images than depth, the
+        remaining weights are 0.
+
+    Examples
+    --------
+    >>> weights = np.float32([[[0.25, 0.75]]])  # one picture of one pixel, two training images
+    >>> Provenance.of(weights, 1, 1).sources[0, 0, 0, 0]
+    np.int32(1)
     """
 
     shares: NDArray[np.float32]
@@ -32,10 +39,10 @@ class Provenance:
 
     @classmethod
     def of(cls, origin: NDArray[np.float32], height: int, width: int) -> Provenance:
-        """Out of all weights: float32 (pictures, pixels, train)."""
+        """From all weights, float32 (pictures, pixels, train), of pictures of this size."""
         best = np.argsort(-origin, axis=2, kind="stable")[:, :, :DEPTH]
         weights = np.take_along_axis(origin, best, axis=2)
-        missing = ((0, 0), (0, 0), (0, DEPTH - best.shape[2]))  # of fewer images than that, the rest has weight 0
+        missing = ((0, 0), (0, 0), (0, DEPTH - best.shape[2]))
         shape = len(origin), height, width, DEPTH
         return cls(
             origin.mean(axis=1),
@@ -45,7 +52,7 @@ class Provenance:
 
     @classmethod
     def joined(cls, parts: Sequence[Provenance]) -> Provenance:
-        """Of several pictures, one after the other."""
+        """The provenance of several pictures, one after the other."""
         return cls(
             np.concatenate([part.shares for part in parts]),
             np.concatenate([part.sources for part in parts]),
@@ -53,7 +60,7 @@ class Provenance:
         )
 
     def within(self, count: int, indices: Sequence[int]) -> Provenance:
-        """The same, told of a larger set of ``count`` images, in which those known here are at ``indices``."""
+        """The same for a larger set of ``count`` images, in which the images of this one are at ``indices``."""
         places = np.asarray(indices, dtype=np.int32)
         shares = np.zeros((len(self.shares), count), dtype=np.float32)
         shares[:, places] = self.shares
@@ -62,7 +69,15 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Samples:
-    """What the machine painted: ``images``, float32 (samples, channels, height, width) in [-1, 1], and their origin."""
+    """What a score machine painted, and where it comes from. Made by :meth:`patchtrace.ScoreMachine.sample`.
+
+    Parameters
+    ----------
+    images : float32 (samples, channels, height, width)
+        Pixels in [-1, 1].
+    provenance : Provenance
+        Which training images the pixels come from.
+    """
 
     images: NDArray[np.float32]
     provenance: Provenance

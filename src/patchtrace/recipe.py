@@ -29,11 +29,16 @@ class Scale:
     ----------
     patch : int
         Side P of the square patch, in pixels of the picture.
-    pool : int
+    pool : int, default 1
         Patches are compared after pooling windows of this side; 1 compares the pixels themselves.
         Rows and columns of the patch that do not fill a window are left out.
-    weight : float
+    weight : float, default 1.0
         Share of this scale in its level, relative to the other scales of the level.
+
+    Examples
+    --------
+    >>> Scale(8, pool=2, weight=0.25)
+    Scale(patch=8, pool=2, weight=0.25)
     """
 
     patch: int
@@ -51,7 +56,20 @@ class Scale:
 
 @dataclass(frozen=True)
 class Level:
-    """One noise level: a timestep and the scales compared at it."""
+    """One noise level: a timestep and the scales compared at it.
+
+    Parameters
+    ----------
+    t : int
+        Timestep of the noise schedule, counted from 0.
+    scales : tuple of Scale
+        Scales that are compared at it.
+
+    Examples
+    --------
+    >>> Level(100, (Scale(5, weight=3), Scale(8, pool=2))).weighted_scales()[0]
+    (Scale(patch=5, pool=1, weight=3.0), 0.75)
+    """
 
     t: int
     scales: tuple[Scale, ...]
@@ -77,25 +95,25 @@ class Recipe:
     ----------
     levels : tuple of Level
         Noise levels; the score is their mean.
-    k : int
+    k : int, default 100
         For each query patch, the k heaviest patches of a training image count (all, if it has fewer).
-    border : {"match", "zero", "valid"}
+    border : {"match", "zero", "valid"}, default "match"
         ``match``: a patch that hangs over the border pairs only with patches that hang over it in the
         same way. ``zero``: pictures are padded with zeros. ``valid``: only patches inside the picture.
-    pooling : {"orthonormal", "mean"}
+    pooling : {"orthonormal", "mean"}, default "orthonormal"
         Pooled windows of side w are summed and divided by w (keeps the noise variance), or by w².
-    schedule : str or Schedule
+    schedule : str or Schedule, default "ddpm-linear"
         Noise schedule, by name or as an object.
-    draws : int or "auto"
-        How many noise samples to average.
-    flips : bool
+    draws : int or "auto", default 1
+        Number of noise draws to average; ``auto``: until :class:`Stopping` is satisfied.
+    flips : bool, default False
         Also compare with mirrored training images, and add each mirror's mass to its image.
-    exponent : float
+    exponent : float, default 1.0
         The final scores are raised to this power. Shares are not.
-    seed : int
-        Of the noise.
-    note : str
-        Where the recipe comes from, in a sentence. Not compared.
+    seed : int, default 0
+        Noise seed.
+    note : str, default ""
+        Where the recipe comes from, in a sentence. Ignored when recipes are compared.
 
     Examples
     --------
@@ -143,7 +161,7 @@ class Recipe:
         if not isinstance(self.schedule, str | Schedule):
             raise PatchtraceError(f"schedule is {self.schedule!r}: use a name such as 'ddpm-linear', or a Schedule")
         if isinstance(self.schedule, Schedule):
-            # a Schedule equal to a named one is that name, so that two ways to say it compare equal
+            # a Schedule equal to a named one is stored by its name, so that both recipes compare equal
             name = self.schedule.name
             if name in NAMES and self.schedule == Schedule.named(name):
                 store(self, schedule=name)
@@ -151,12 +169,16 @@ class Recipe:
             self.noise_at(level.t)
 
     def noise_at(self, t: int) -> tuple[float, float]:
-        """Factors of picture and noise at timestep ``t``."""
+        """Factors of picture and noise at timestep ``t``.
+
+        >>> [round(factor, 3) for factor in Recipe.preset("cifar").noise_at(100)]
+        [0.946, 0.324]
+        """
         schedule = Schedule.named(self.schedule) if isinstance(self.schedule, str) else self.schedule
         return schedule.at(t)
 
     def check(self, height: int, width: int) -> None:
-        """Refuse pictures that are smaller than a patch of this recipe."""
+        """Raise a PatchtraceError if pictures of this size are smaller than a patch of this recipe."""
         side = min(height, width)
         for level in self.levels:
             for scale in level.scales:
@@ -166,17 +188,20 @@ class Recipe:
                         f"use a patch of at most {side}"
                     )
 
-    # -- where recipes come from ------------------------------------------------------------------------
+    # -- presets and files -----------------------------------------------------------------------------
 
     @classmethod
     def preset(cls, name: str) -> Recipe:
-        """A shipped recipe.
+        """A shipped recipe, by name.
 
         ``cifar`` and ``celeba`` are the paper's settings, with one draw of the noise; ``cifar-stable`` and
         ``celeba-stable`` the same with as many as the list needs; ``quick`` has one level and one scale.
+
+        >>> Recipe.preset("cifar-stable").draws
+        'auto'
         """
         if name not in PRESETS:
-            raise PatchtraceError(f"no preset is called {name!r}: use one of {', '.join(PRESETS)}")
+            raise PatchtraceError(f"there is no preset {name!r}: use one of {', '.join(PRESETS)}")
         return PRESETS[name]
 
     @classmethod
@@ -215,11 +240,11 @@ class Recipe:
 
     @classmethod
     def from_toml(cls, text: str) -> Recipe:
-        """Read a recipe from TOML text. A key that is not known is refused, not ignored."""
+        """Read a recipe from TOML text. An unknown key is an error."""
         try:
             table = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise PatchtraceError(f"this is not TOML: {error}") from error
+            raise PatchtraceError(f"not valid TOML: {error}") from error
         return cls.from_dict(table)
 
     @classmethod
@@ -234,7 +259,7 @@ class Recipe:
             settings["schedule"] = Schedule(**_known(Schedule, settings["schedule"], "schedule"))
         return cls(**settings)
 
-    # -- and where they go ------------------------------------------------------------------------------
+    # -- writing recipes ---------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: what TOML and JSON hold."""
@@ -265,7 +290,7 @@ class Recipe:
         return "\n".join(lines) + "\n"
 
     def summary(self) -> str:
-        """One line for people: levels and patch sizes.
+        """Levels and patch sizes in one line.
 
         >>> Recipe.preset("quick").summary()
         'k 100, border match; t 100: 5'
@@ -291,11 +316,11 @@ class Stopping:
     top : int, default 10
         Length of the list that has to settle.
     confidence : float, default 0.95
-        Draws are added until so much of the list would stay the same with any other noise.
+        Draws are added until this fraction of the list would stay the same with any other noise.
     most_draws : int, default 256
         Draw limit of each level.
     seconds : float, optional
-        Time limit for a query. The result then depends on the speed of the machine.
+        Time limit for a query; by default none. With a limit the result depends on the speed of the machine.
 
     Examples
     --------
@@ -329,7 +354,7 @@ def _draws(value: Any) -> int:
 
 
 def _known(kind: type, table: object, what: str) -> dict[str, Any]:
-    """The table as keyword arguments of ``kind``, or an error that names the odd or missing key."""
+    """The table as keyword arguments of ``kind``, or an error that names the unknown or missing key."""
     if not isinstance(table, Mapping):
         raise PatchtraceError(f"a {what} must be a table of settings, not {table!r}")
     known = {f.name: f for f in fields(kind)}
@@ -387,7 +412,7 @@ PRESETS: Mapping[str, Recipe] = {
     ),
     "celeba": Recipe(
         _two_scales((5, 7, 9, 11, 13), (8, 8, 10, 14, 20)),
-        note="preset celeba: the paper's settings for 64 x 64; it leaves the pooled sizes open, these are ours",
+        note="preset celeba: the paper's settings for 64 x 64; it does not give the pooled sizes, these are ours",
     ),
     "cifar-stable": Recipe(
         _two_scales((5, 7, 9, 21, 21), (8, 8, 10, 20, 20)),
@@ -402,7 +427,7 @@ PRESETS: Mapping[str, Recipe] = {
     "quick": Recipe((Level(100, (Scale(5),)),), note="preset quick: one level, one scale, for a first look"),
 }
 
-#: The size to which files are brought where none is given.
+#: Size to which files are resized by default.
 DEFAULT_SIZE = 32
 #: The picture size a preset was made for.
 PRESET_SIZES: Mapping[str, int] = {"cifar": 32, "celeba": 64, "cifar-stable": 32, "celeba-stable": 64, "quick": 32}

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from patchtrace.errors import PatchtraceError
 
-#: The schedules that have a name, and what they are called in a diffusers configuration.
+#: The schedules that have a name, and their names in a diffusers configuration.
 NAMES: Mapping[str, str] = {
     "ddpm-linear": "linear",
     "scaled-linear": "scaled_linear",
@@ -30,7 +30,7 @@ class Schedule:
     Parameters
     ----------
     name : str
-        What to call it in results.
+        Name of the schedule in results.
     alphas_cumprod : sequence of float
         The cumulative products, each in [0, 1) and none larger than the one before.
 
@@ -74,14 +74,22 @@ class Schedule:
 
     @classmethod
     def named(cls, name: str) -> Schedule:
-        """A schedule with its usual constants: ``ddpm-linear``, ``scaled-linear`` or ``cosine``, 1000 steps."""
+        """A schedule with its usual constants: ``ddpm-linear``, ``scaled-linear`` or ``cosine``, 1000 steps.
+
+        >>> len(Schedule.named("cosine"))
+        1000
+        """
         if name not in NAMES:
-            raise PatchtraceError(f"no schedule is called {name!r}: use one of {', '.join(NAMES)}")
+            raise PatchtraceError(f"there is no schedule {name!r}: use one of {', '.join(NAMES)}")
         return _named(name)
 
     @classmethod
     def from_array(cls, alphas_cumprod: ArrayLike, name: str = "custom") -> Schedule:
-        """A schedule from a plain array of cumulative alphas."""
+        """A schedule from an array of cumulative alphas.
+
+        >>> Schedule.from_array([0.75, 0.5, 0.25]).at(0)
+        (0.8660254037844386, 0.5)
+        """
         return cls(name, tuple(np.ravel(np.asarray(alphas_cumprod)).tolist()))
 
     @classmethod
@@ -89,7 +97,10 @@ class Schedule:
         """A schedule from a diffusers scheduler, its ``config``, or the dict of a ``scheduler_config.json``.
 
         Only fields are read; diffusers itself is not imported. A scheduler that carries
-        ``alphas_cumprod`` is taken at its word; a configuration is computed from its betas.
+        ``alphas_cumprod`` is used as it is; for a configuration they are computed from its betas.
+
+        >>> len(Schedule.from_diffusers({"beta_schedule": "linear", "num_train_timesteps": 500}))
+        500
         """
         if not isinstance(scheduler, Mapping):
             alphas = getattr(scheduler, "alphas_cumprod", None)
@@ -102,7 +113,7 @@ class Schedule:
                 "give a diffusers scheduler or the dict of its scheduler_config.json"
             )
         if not any("beta" in str(field) for field in scheduler):
-            raise PatchtraceError("the configuration has no betas: hand in the cumulative alphas as an array instead")
+            raise PatchtraceError("the configuration has no betas: pass the cumulative alphas as an array instead")
         return cls.from_array(_alphas_of_config(scheduler), name=str(scheduler.get("_class_name", "diffusers")))
 
 
@@ -132,7 +143,7 @@ def _alphas_of_config(config: Mapping[str, Any]) -> NDArray[np.float64]:
     else:
         raise PatchtraceError(
             f"beta_schedule {kind!r} is not one of {', '.join(NAMES.values())}: "
-            "hand in the scheduler object, or its alphas_cumprod as an array"
+            "pass the scheduler object, or its alphas_cumprod as an array"
         )
     alphas = np.cumprod(1 - betas)
     if config.get("rescale_betas_zero_snr"):

@@ -1,9 +1,9 @@
 """The local score machine: a generator in closed form, whose images have a known origin.
 
-A diffusion model that can only look at patches, and does not mind where in the picture they are, has an exact solution:
+A diffusion model that sees patches only, and not where in the picture they are, has an exact solution:
 each step replaces every pixel by the mean of the middle pixels of all training patches, weighted by how well the patch
 fits the noisy picture around that pixel. No training is needed, leaving images out costs nothing, and for every pixel
-it is known which images its colour came from.
+it is known which images its colour comes from.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Values = NDArray[np.float64]
 
 #: Patch sizes at 32 x 32, each from a timestep on: large where the picture is mostly noise, small where it is not.
 PATCHES = {0: 3, 50: 5, 100: 9, 200: 13, 300: 17, 400: 21, 500: 25, 700: 31}
-#: For other machines in the same go: images in a block, and the weight below which, beside one image of their block,
-#: the others have lost their digits.
+#: For losses of many machines at once: images in a block, and the weight below which images have lost their digits
+#: beside the heaviest image of their block.
 SMALL_BLOCK = 32
 LEAST_WEIGHT = 1e-30
 
@@ -40,7 +40,7 @@ Indices = Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]
 
 
 class ScoreMachine:
-    """Paints images from the patches of a training set, and knows where they are from.
+    """Paints images from the patches of a training set, and records where they come from.
 
     Parameters
     ----------
@@ -48,12 +48,12 @@ class ScoreMachine:
         Anything that ``ImageSet.open`` takes.
     patches : int or mapping of t to int, optional
         Side of the patches, an odd number; or the side from each timestep on, such as ``{0: 3, 100: 5, 400: 21}``.
-        Without it, sizes that suit the images: from a tenth of their side at low noise to all of it at high noise.
-    schedule : str or Schedule
-        Which signal and noise a timestep has.
-    border : str
+        By default sizes that suit the images: from a tenth of their side at low noise to all of it at high noise.
+    schedule : str or Schedule, default "ddpm-linear"
+        Noise schedule, by name or as an object.
+    border : {"match", "zero"}, default "match"
         ``match``: patches that hang over the border pair with those that do so in the same way, so that a sky stays at
-        the top. ``zero``: they are filled up with grey.
+        the top. ``zero``: pictures are padded with grey.
     compute : Compute, default Compute()
         Engine, device, threads and memory.
 
@@ -79,7 +79,7 @@ class ScoreMachine:
     ) -> None:
         self.train = ImageSet.open(train)
         if len(self.train) == 0:
-            raise PatchtraceError("the training set holds no image")
+            raise PatchtraceError("the training set holds no image: give at least one")
         self.patches = _checked_patches(patches, self.train.shape)
         self.schedule = Schedule.named(schedule) if isinstance(schedule, str) else schedule
         if border not in ("match", "zero"):
@@ -88,7 +88,7 @@ class ScoreMachine:
         self.compute = compute or Compute()
 
     def settings(self) -> dict[str, Any]:
-        """All settings as plain data, for the record."""
+        """All settings as plain data, as results save them."""
         return {
             "patches": {str(t): side for t, side in self.patches.items()},
             "schedule": self.schedule.name,
@@ -96,7 +96,17 @@ class ScoreMachine:
         }
 
     def subset(self, indices: Indices) -> ScoreMachine:
-        """The machine that knows these images only (indices, or a mask). Nothing has to be trained anew."""
+        """The machine with these images only. Nothing has to be retrained.
+
+        Parameters
+        ----------
+        indices : sequence of int, or bool (train,)
+            Images to keep.
+
+        Returns
+        -------
+        ScoreMachine
+        """
         return ScoreMachine(
             self.train.subset(indices),
             patches=self.patches,
@@ -106,11 +116,11 @@ class ScoreMachine:
         )
 
     def without(self, indices: Indices) -> ScoreMachine:
-        """The machine that has never seen these images."""
+        """The machine without these images; parameters and result as those of :meth:`subset`."""
         kept = np.ones(len(self.train), dtype=np.bool_)
         kept[np.asarray(indices, dtype=None if len(indices) else np.intp)] = False
         if not kept.any():
-            raise PatchtraceError("without all of its images the machine has nothing to paint with: leave some in")
+            raise PatchtraceError("no training image is left: leave out fewer images")
         return self.subset(kept)
 
     def patch_at(self, t: int) -> int:
@@ -128,6 +138,10 @@ class ScoreMachine:
             Pictures with noise on them, as the schedule has it at t.
         t : int
             The timestep.
+
+        Returns
+        -------
+        float32, shaped like ``x_t``
         """
         noisy = np.asarray(x_t, dtype=np.float32)
         if noisy.shape[-3:] != self.train.shape or noisy.ndim not in (3, 4) or not np.isfinite(noisy).all():
@@ -186,13 +200,13 @@ class ScoreMachine:
         return get_engine(self.compute, 20 * pairs)
 
     def _batches(self, count: int) -> Iterator[slice]:
-        """Pictures to work on together: so many that the weights of all their pixels take a quarter of the memory."""
+        """Batches of pictures, such that the weights of all their pixels take a quarter of the memory."""
         each = 4 * math.prod(self.train.shape[1:]) * len(self.train)
         budget = self.compute.budget
         if each > budget.block + budget.waiting:
             raise PatchtraceError(
-                f"the weights of one picture take {each / 1e9:.1f} GB, twice as much memory is needed: "
-                f"say memory='{2 * each / 1e9:.0f}GB', or use fewer training images"
+                f"the weights of one picture take {each / 1e9:.1f} GB, and twice as much memory is needed: "
+                f"use memory='{2 * each / 1e9:.0f}GB', or use fewer training images"
             )
         size = max(1, budget.waiting // each)
         return (slice(start, min(start + size, count)) for start in range(0, count, size))
@@ -208,23 +222,27 @@ class ScoreMachine:
         eta: float = 0.0,
         progress: Progress | None = None,
     ) -> Samples:
-        """Paint n new images, from noise, by DDIM, and keep account of where their pixels come from.
+        """Paint n new images from noise, by DDIM, and record where their pixels come from.
 
         The provenance adds up the softmax weights of all steps. A step counts as much as the picture grows in it: the
         signal ``sqrt(abar)`` after it less the signal before it.
 
         Parameters
         ----------
-        n : int
-            How many. A sample does not depend on how many there are beside it.
-        steps : int
-            Timesteps on the way from noise to picture.
-        seed : int
-            Of the noise.
-        eta : float
+        n : int, default 1
+            Number of images. A sample does not depend on how many others there are.
+        steps : int, default 20
+            Number of timesteps from noise to picture.
+        seed : int, default 0
+            Noise seed.
+        eta : float, default 0.0
             0: the same noise always gives the same picture. 1: as much new noise in each step as DDPM has.
         progress : callable, optional
             Called with (done, total).
+
+        Returns
+        -------
+        Samples
         """
         if n < 1 or steps < 1:
             raise PatchtraceError(f"n is {n} and steps is {steps}: use 1 or more")
@@ -261,7 +279,7 @@ class ScoreMachine:
                 x += np.float32(fresh) * noise()
         return Samples(x, Provenance.of(origin, height, width))
 
-    # -- pictures that are there already --------------------------------------------------------------------
+    # -- existing pictures ----------------------------------------------------------------------------------
 
     def trace(
         self,
@@ -276,9 +294,13 @@ class ScoreMachine:
 
         The pictures are noised, and the weights of one step are averaged over timesteps and draws; parameters as those
         of :meth:`loss`.
+
+        Returns
+        -------
+        Provenance
         """
         opened = self.train.open_like(images)
-        next(self._batches(1))  # the weights of a picture have to fit
+        next(self._batches(1))  # raises if the weights of a picture do not fit
         _, height, width = self.train.shape
         traced: list[Provenance] = []
         origin = np.zeros((1, height * width, len(self.train)), dtype=np.float32)
@@ -307,15 +329,14 @@ class ScoreMachine:
         images : ImageSet, path, array, ...
             Clean pictures; anything that ``ImageSet.open`` takes.
         timesteps : iterable of int, optional
-            Without it ten, spread evenly over the schedule.
-        draws : int
-            Noises for each timestep. They are the same for all images and for all machines with this seed.
-        seed : int
-            Of the noise.
+            By default ten, spread evenly over the schedule.
+        draws : int, default 1
+            Number of noises at each timestep. They are the same for all images and for all machines with this seed.
+        seed : int, default 0
+            Noise seed.
         weights : array (machines, train), optional
-            Other machines in the same go: how much each training image counts. A row of 0 and 1, or a mask, is a
-            machine with a part of the images; 2 is an image that is there twice. All of them together cost little more
-            than one.
+            How much each training image counts in each of several machines. A row of 0 and 1, or a mask, is a machine
+            with some of the images; 2 counts an image twice. All machines together cost little more than one.
         progress : callable, optional
             Called with (done, total).
 
@@ -347,11 +368,15 @@ class ScoreMachine:
         seed: int = 0,
         progress: Progress | None = None,
     ) -> NDArray[np.float64]:
-        """The derivative of :meth:`loss` by the weight of each training image, exactly: (images, train).
+        """The exact derivative of :meth:`loss` by the weight of each training image; parameters as those of ``loss``.
 
-        Below 0: with more of this image, the machine would know the picture better. Above 0: worse. At a pixel it is
+        Below 0: with more of this image the machine would denoise the picture better. Above 0: worse. At a pixel it is
         -2 w <clean - expected, m - expected>, where w is the image's weight there and m the mean of its middle pixels,
         times the factor that the loss has at the timestep.
+
+        Returns
+        -------
+        float64 (images, train)
         """
         opened = self.train.open_like(images)
         found = np.zeros((len(opened), len(self.train)))
@@ -402,10 +427,10 @@ class ScoreMachine:
         rows = np.ones((1, len(self.train))) if weights is None else np.asarray(weights, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != len(self.train) or not np.isfinite(rows).all() or (rows < 0).any():
             raise PatchtraceError(
-                f"weights have shape {rows.shape}: use numbers from 0 up, (machines, {len(self.train)} training images)"
+                f"weights are {rows.shape}: use numbers of at least 0, (machines, {len(self.train)} training images)"
             )
         if not (rows.sum(axis=1) > 0).all():
-            raise PatchtraceError("a machine without any image knows nothing: each row of weights needs one above 0")
+            raise PatchtraceError("a machine needs at least one image: use rows with a weight above 0")
         return rows
 
 
@@ -444,8 +469,8 @@ def _expected_by(rows: Values, blocks: Blocks) -> Iterator[Values | None]:
     """For each row of weights (machines, train) what its machine expects: (versions, pixels, channels).
 
     A machine without the image that fits a pixel best may have a weight there that is too small for a float. So blocks
-    are small, each has its sums beside its own normaliser, and these are joined by their logarithms. What a block has
-    lost even so may be no more than a thousandth of a machine's weight; else the answer is None.
+    are small, each has its sums beside its own normaliser, and these are joined by their logarithms. What a block
+    loses even so may be at most a thousandth of a machine's weight; otherwise the answer is None.
     """
     answers = [(places, block) for places, _, block in _in_place(blocks)]
     normalisers = np.stack([block.log_normaliser for _, block in answers])[:, None]  # (blocks, 1, versions, pixels)
@@ -482,5 +507,5 @@ def _checked_patches(given: int | Mapping[int, int] | None, shape: tuple[int, in
                 f"patches has {side!r} at t = {t!r}: use odd sides from 1 to {least}, each from a timestep on"
             )
     if 0 not in sizes:
-        raise PatchtraceError(f"patches begins at t = {min(sizes, default=None)}: say the side from t = 0 on")
+        raise PatchtraceError(f"patches begins at t = {min(sizes, default=None)}: give the side from t = 0 on")
     return dict(sorted(sizes.items()))

@@ -140,7 +140,7 @@ def test_names_tell_runs_apart(call, file, runs, tmp_path):
     saved(tmp_path / "again" / "good", scores())
     code, _, err = call("compare", file, runs / "good", tmp_path / "again" / "good")
     assert code == 2
-    assert "two runs are called 'good'" in err
+    assert "two runs have the name 'good'" in err
     assert call("compare", file, runs / "good", f"second={tmp_path / 'again' / 'good'}")[0] == 0
     saved(tmp_path / "k=3", scores())  # a directory with an equals sign is a directory
     assert "\nk=3 " in call("compare", file, tmp_path / "k=3")[1]

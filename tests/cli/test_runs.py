@@ -80,7 +80,7 @@ def test_refine_refuses_a_run_that_it_cannot_go_on_with(call, photos, query, tmp
     (photos / "0.png").unlink()
     code, _, err = call("refine", tmp_path / "run")
     assert code == 1
-    assert "changed since it was made" in err
+    assert "changed since the result was made" in err
 
 
 def test_explain_writes_pictures_and_numbers_that_add_up(call, photos, query, tmp_path):

@@ -231,7 +231,7 @@ def test_a_wrong_number_of_workers_is_refused(address):
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "tls://127.0.0.1:9", "nonsense://here", "127.0.0.1:many"])
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch, address):
     monkeypatch.setattr(dask_work, "TIMEOUT", 0.5)
-    with pytest.raises(PatchtraceError, match=f"no scheduler was reached at '{address}'"):
+    with pytest.raises(PatchtraceError, match=f"cannot reach a scheduler at '{address}'"):
         NDA(RECIPE, compute=Compute(cluster=address)).fit(TRAIN).attribute(QUERIES)
 
 

@@ -141,7 +141,7 @@ def test_what_cannot_be_explained_is_refused_with_the_reason(train, queries):
     result = made(train, queries)
     with pytest.raises(PatchtraceError, match="query is 2"):
         explain(result, queries, train, 2)
-    with pytest.raises(PatchtraceError, match="the train changed"):
+    with pytest.raises(PatchtraceError, match="the images of 'train' changed"):
         explain(result, queries, train.subset(range(8)))
     with pytest.raises(PatchtraceError, match="no pixel"):
         explain(result, queries, train).region((3, 3, 3, 9))

@@ -89,7 +89,7 @@ def _load_plugins(_: click.Context, __: click.Parameter, plugins: tuple[str, ...
     expose_value=False,
     is_eager=True,
     callback=_read_config,
-    help="Settings in TOML, one table for each command; the environment and flags go before it.",
+    help="Settings in TOML, one table for each command; environment variables and flags override them.",
 )
 @click.option(
     "--plugin",
@@ -117,7 +117,7 @@ def cli() -> None:
 
     Any option can also be set in the environment, such as PATCHTRACE_ATTRIBUTE_TOP=20.
 
-    Exit codes: 0 all well, 1 fatal, 2 wrong usage, 3 done but some images were unreadable, 130 interrupted.
+    Exit codes: 0 success, 1 error, 2 wrong usage, 3 done but some images were unreadable, 130 interrupted.
     """
 
 
@@ -145,12 +145,12 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """A warning as a user wants it: what, not where in the code."""
+    """Print a warning without the place in the code that it comes from."""
     click.echo(f"warning: {printable(str(message))}", err=True)
 
 
 def _exit_code(error: BaseException) -> int:
-    """Say what ended a command, in words for its user; raises what no user could act on."""
+    """Print why a command ended, and return its exit code; an error that is a bug is raised again."""
     match error:
         case click.exceptions.Exit():  # --help and --version
             return error.exit_code

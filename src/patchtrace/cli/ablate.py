@@ -24,10 +24,7 @@ from patchtrace.evaluate.tables import text_table
     help=f"Settings to vary: {', '.join(AXES)}.  [default: all that the base recipe has]",
 )
 @directory_option("-o", "--output", required=True, help="Directory for table and figures.")
-@directory_option(
-    "--cache",
-    help="Directory that keeps parts of scores.  [default: parts/ in the output]",
-)
+@directory_option("--cache", help="Directory that keeps parts of scores.  [default: parts/ in the output]")
 def ablate(**options: Any) -> int:
     """Measure the effect of each setting of a recipe, by the LDS in TRUTH.
 
@@ -41,8 +38,8 @@ def ablate(**options: Any) -> int:
       patchtrace ablate truth.npz --train photos/ --queries val/ --axes k,gamma --draws 4 -o ablation/
       patchtrace ablate truth.npz --train photos/ --queries val/ --values timestep=100,200 --values patch=3,5,7 -o a/
 
-    An axis is looked at on the same queries that its best value would be chosen on, which flatters that value:
-    patchtrace tune chooses on some and reports on others.
+    Each value is judged on the same queries that the best one would be chosen on, which flatters it: patchtrace tune
+    chooses on some queries and reports on others.
     """
     base = check_study(options)
     output: Path = options["output"]
@@ -63,7 +60,7 @@ def ablate(**options: Any) -> int:
 
 
 def table(rows: list[AblationRow]) -> str:
-    """One axis for the terminal: with intervals and seconds, or, where it has several series, LDS alone."""
+    """One axis as text: with intervals and seconds, or, if it has several series, LDS alone."""
     series = list(dict.fromkeys(row.series for row in rows))
     values = list(dict.fromkeys(row.value for row in rows))
     base = {row.value for row in rows if row.is_base}
@@ -90,7 +87,7 @@ def table(rows: list[AblationRow]) -> str:
 def _announce(plan: AblationPlan, ablation: Ablation) -> None:
     store = ablation.store
     click.echo(
-        f"{len(plan.settings)} settings of {len(plan.parts)} parts, {plan.missing} to be computed; together "
+        f"{len(plan.settings)} settings of {len(plan.parts)} parts, {plan.missing} to be computed; in all "
         f"{plan.bytes / 1e6:,.0f} MB in {store.directory}",
         err=True,
     )

@@ -23,9 +23,11 @@ from patchtrace.cli.options import (
     collection_options,
     compute_from,
     compute_options,
+    directory_option,
     draws_options,
     method_options,
     opened_from,
+    quiet_option,
     read_collection,
     read_queries,
     recipe_options,
@@ -46,9 +48,7 @@ UNFINISHED = "unfinished"
 @method_options
 @recipe_options
 @click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="Number of images to show.")
-@click.option(
-    "-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="Write everything to this directory."
-)
+@directory_option("-o", "--output", help="Directory for all results.")
 @click.option(
     "--format",
     type=click.Choice(get_args(TableFormat)),
@@ -57,26 +57,26 @@ UNFINISHED = "unfinished"
 @click.option(
     "--report",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a page to look at, with everything in it; for several queries, one page each.",
+    help="File for a report (HTML, self-contained); with several queries, one file each.",
 )
 @draws_options
 @click.option("--flips/--no-flips", default=None, help="Also compare with mirrored training images.")
 @click.option("--seed", type=click.IntRange(0), help="Noise seed, or seed of random scores.")
-@click.option("--parts", is_flag=True, help="Also keep what each level and scale adds.")
+@click.option("--parts", is_flag=True, help="Also save what each level and scale adds to the scores.")
 @compute_options
 @click.option(
-    "--cluster", metavar="ADDRESS|local:N", help="Compare on the workers of a dask scheduler, or in N processes here."
+    "--cluster", metavar="ADDRESS|local:N", help="Compare on the workers of a dask scheduler, or in N local processes."
 )
 @click.option(
     "--shortlist",
     type=click.IntRange(1),
     metavar="N",
-    help="Approximate, for huge collections: a coarse pass ranks all images, only its best N are scored exactly.",
+    help="Number of images to score exactly, after a coarse pass over all of them; approximate, for huge collections.",
 )
-@click.option("--query-key", help="Array or column that holds the queries; see --train-key.")
+@click.option("--query-key", help="Array of a .npz, or column of a table, that holds the queries.")
 @click.option("--json", is_flag=True, help="Print JSON instead of a table.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only results and errors.")
-@click.option("-v", "--verbose", is_flag=True, help="Also say what is done and how.")
+@quiet_option
+@click.option("-v", "--verbose", is_flag=True, help="Also print the number and size of the images, and the recipe.")
 @click.pass_context
 def attribute(context: click.Context, /, **options: Any) -> int:
     """Rank the images of a collection by how much a QUERY picture resembles them.
@@ -96,12 +96,12 @@ def attribute(context: click.Context, /, **options: Any) -> int:
       patchtrace attribute q.png --train millions.store --shortlist 5000
       patchtrace attribute q.png --train shard.parquet --train-key image --format parquet -o run/
 
-    With -o a run that was stopped or killed goes on where it was when the same command is given again.
+    With -o, the same command resumes a run that was stopped or killed.
 
     The share of an image is the part of the query's patches that it accounts for. It says how much the query
     resembles that image compared with the rest of the collection, not that it was copied.
     """
-    # everything that can be wrong about the options is found before the first image is read
+    # errors in the options are found before the first image is read
     if options["shortlist"] and options["method"] == "nda":
         options["method"] = "nda-shortlist"
     _check_usage(context, options)
@@ -153,24 +153,30 @@ def attribute(context: click.Context, /, **options: Any) -> int:
 def _check_usage(context: click.Context, options: dict[str, Any]) -> None:
     """An option that would not be used is an error, not silence."""
     if options["format"] and not options["output"]:
-        raise click.UsageError("--format says how the ranking is written to a directory: add -o DIR, or use --json")
+        raise click.UsageError(
+            "--format is the format of the ranking in the output directory: add -o DIR, or use --json"
+        )
     if options["format"] == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise click.UsageError("Parquet needs pyarrow: install it with  pip install 'patchtrace[parquet]'")
     for name in ("parts", "report"):
         if options["shortlist"] and options[name]:
             raise click.UsageError(
-                f"--{name} needs all images compared exactly, and --shortlist does not: use one of them"
+                f"--{name} requires an exact comparison with all images, --shortlist is approximate: use one of them"
             )
     check_method_options(context, options["method"])
     report: Path | None = options["report"]
     if report:
         if options["method"] != "nda":
-            raise click.UsageError(f"--report shows patches, which --method {options['method']} does not compare")
+            raise click.UsageError(
+                f"--report shows patches, which --method {options['method']} does not compare: use --method nda"
+            )
         for source in map(Path, options["train"]):
             if source.is_dir() and report.resolve().is_relative_to(source.resolve()):
-                raise click.UsageError(f"--report {report} lies in {source}, whose images are read")
+                raise click.UsageError(
+                    f"--report {report} lies in {source}, whose images are read: choose a place outside of it"
+                )
         if not report.resolve().parent.is_dir():
-            raise click.UsageError(f"--report {report}: there is no such directory")
+            raise click.UsageError(f"--report {report}: there is no such directory, create it first")
 
 
 def _reports(path: Path | None, queries: int) -> list[Path]:

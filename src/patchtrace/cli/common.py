@@ -1,4 +1,4 @@
-"""What the commands share: progress, tables, and saying what could not be read."""
+"""What the commands share: progress, tables, and reports of images that could not be read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Bar(Watch):
         self._bar.set_postfix_str(text)
 
     def finished(self, result: Any) -> None:
-        """Print while the bar steps aside. A closed pipe does not stop the work."""
+        """Print the result above the bar. A closed pipe does not stop the work."""
         if self.show is None:
             return
         self._bar.clear()
@@ -68,7 +68,7 @@ def progress_bar(label: str, quiet: bool) -> Iterator[Bar]:
 
 
 def printable(text: str) -> str:
-    """A name as it can be shown on a terminal: a file may be called anything, escape sequences included.
+    """A name with everything escaped that a terminal must not get: file names can contain escape sequences.
 
     >>> printable("a\\x1b[31mb")
     'a\\\\x1b[31mb'
@@ -77,7 +77,7 @@ def printable(text: str) -> str:
 
 
 def print_table(result: Attribution, top: int) -> None:
-    """The top images of each query: rank, share, how sure that is, id."""
+    """Print the top images of each query: rank, share, standard error, chance, id."""
     rows = zip(result.query_ids, result.top(top), result.effective_sources(), strict=True)
     for query, (name, hits, sources) in enumerate(rows):
         click.echo(f"{printable(name)}  ({len(result.train_ids)} images, {sources:.1f} effective sources)")
@@ -97,13 +97,13 @@ def print_table(result: Attribution, top: int) -> None:
 
 
 def _approximate(facts: ShortlistFacts) -> str:
-    """What an approximate result is, and what is known of such, in words."""
+    """How an approximate result was made, and the measured recall of such results."""
     words = f"approximate: a coarse pass chose {facts.images:,} of the {facts.of:,} images"
     if facts.recall is None:
-        return f"{words}; how much so short a list misses was not measured"
+        return f"{words}; the recall of so short a list was not measured"
     part, ten, hundred = (100 * value for value in facts.recall)
     return (
-        f"{words};\n  where it was measured, a list of {part:g} % of the images had "
+        f"{words};\n  in benchmarks, a list of {part:g} % of the images had "
         f"{ten:.0f} % of the best 10 and {hundred:.0f} % of the best 100"
     )
 
@@ -130,7 +130,7 @@ def write_run(
     if result.skipped:
         list_skipped(result.skipped, skipped)
         written.add(skipped)
-    # what only the older run had goes last, so that a failure on the way takes nothing with it
+    # files that only the older run had are deleted last, so that nothing is lost if something fails before
     for stale in {*(output / f"ranking.{kind}" for kind in get_args(TableFormat)), recipe, skipped} - written:
         stale.unlink(missing_ok=True)
     return skipped if result.skipped else None
@@ -145,7 +145,7 @@ def list_skipped(skipped: tuple[Skipped, ...], path: Path) -> None:
 
 
 def report_skipped(skipped: tuple[Skipped, ...], listed: Path | None = None) -> int:
-    """Say how many images could not be read, and which: in the file if there is one, else here. The exit code."""
+    """Print how many images could not be read, and which unless a file lists them; returns the exit code."""
     if not skipped:
         return 0
     where = f"; listed in {listed}" if listed else ":"

@@ -15,6 +15,7 @@ from patchtrace.cli.options import (
     SOURCE,
     check_output,
     default_size,
+    directory_option,
     quiet_option,
     read_collection,
     read_queries,
@@ -30,29 +31,35 @@ from patchtrace.images import ImageSet
 @click.argument("truth", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
 @method_options
-@click.option("--train", multiple=True, type=SOURCE, help="For --method: the collection of the truth.")
-@click.option("--queries", "query", multiple=True, type=SOURCE, help="For --method: the queries of the truth.")
+@click.option("--train", multiple=True, type=SOURCE, help="Collection of the truth, for --method.")
+@click.option(
+    "--queries", "query", multiple=True, type=SOURCE, help="Queries of the truth, in the same order, for --method."
+)
 @click.option("--limit", type=click.IntRange(1), help="Use only the first N images of the collection.")
 @click.option("--train-key", help="Array of a .npz, or column of a table, that holds the collection.")
-@click.option("--query-key", help="Array or column that holds the queries.")
+@click.option("--query-key", help="Array of a .npz, or column of a table, that holds the queries.")
 @reading_options
 @click.option(
     "--model",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="For methods on gradients: the model of the collection.",
+    help="Diffusion model trained on the collection, for methods that require one.",
 )
-@click.option("--device", help="For models and encoders: PyTorch device, such as cuda:1.")
+@click.option("--device", help="PyTorch device, such as cuda:1.")
 @click.option(
     "--tuning",
     type=click.FloatRange(0, 1, max_open=True),
     default=0.5,
     show_default=True,
-    help="For trak and dtrak: part of the queries that lambda is chosen on; all are reported on the others.",
+    help="Fraction of the queries used to choose lambda of trak and dtrak; all methods are reported on the others.",
 )
-@click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="Directory for the results.")
-@click.option("--against", metavar="NAME", help="The one that the others are compared with.  [default: the best]")
+@directory_option("-o", "--output", help="Directory for all results.")
+@click.option("--against", metavar="NAME", help="Run or method that the others are compared with.  [default: the best]")
 @click.option(
-    "--resamples", type=click.IntRange(2), default=2000, show_default=True, help="Subset resamples for the intervals."
+    "--resamples",
+    type=click.IntRange(2),
+    default=2000,
+    show_default=True,
+    help="Number of subset resamples for the intervals.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the resamples.")
 @click.option("--json", is_flag=True, help="Print JSON instead of a table.")
@@ -117,18 +124,18 @@ def compare_command(truth: Path, runs: tuple[str, ...], **options: Any) -> int:
 
 
 def _check_usage(options: dict[str, Any], places: dict[str, Path], methods: tuple[str, ...]) -> None:
-    """Nothing to compare, or options without a use."""
+    """Refuse a command without anything to compare, and options that would not be used."""
     if not places and not methods:
         raise click.UsageError("name what to compare: a RUN, or --method NAME with --train and --queries")
     for name, option in (("train", "train"), ("queries", "query")):
         if bool(options[option]) != bool(methods):
-            raise click.UsageError(f"--{name} and --method belong together: give both, or none of them")
+            raise click.UsageError(f"--{name} and --method belong together: give both or neither")
     for name in methods:
         if requires_model(name) and options["model"] is None:
             raise click.UsageError(f"--method {name} requires a model of the collection: add --model DIR")
     if options["against"] not in (None, *places, *methods):
         names = ", ".join([*places, *methods])
-        raise click.UsageError(f"--against {options['against']}: there is no such run, only {names}")
+        raise click.UsageError(f"--against {options['against']}: there is no such run or method, use one of {names}")
 
 
 def _scored(

@@ -37,26 +37,32 @@ from patchtrace.methods.base import Requires
 @click.command()
 @collection_options
 @training_options
-@click.option("--queries", type=click.IntRange(1), default=8, show_default=True, help="Pictures that the model makes.")
 @click.option(
-    "--remove", type=click.IntRange(1), help="Images removed for a picture.  [default: a fifth of the collection]"
+    "--queries", type=click.IntRange(1), default=8, show_default=True, help="Number of pictures that the model makes."
+)
+@click.option(
+    "--remove",
+    type=click.IntRange(1),
+    help="Number of images to remove for each picture.  [default: a fifth of the collection]",
 )
 @method_options
 @runs_option
 @click.option(
-    "--lam", type=click.FloatRange(0, min_open=True), help="For trak and dtrak: lambda, as `patchtrace lds` chose it."
+    "--lam",
+    type=click.FloatRange(0, min_open=True),
+    help="Ridge (lambda) of trak and dtrak, as chosen by `patchtrace lds`.",
 )
-@click.option("--steps", type=click.IntRange(1, 1000), default=50, show_default=True, help="Steps of DDIM.")
+@click.option("--steps", type=click.IntRange(1, 1000), default=50, show_default=True, help="Number of sampling steps.")
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the first noise, and of chance."
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the noise and of the random removals."
 )
 @click.option(
     "--chance-models",
     type=click.IntRange(1),
-    help="Random removals; fewer than queries are shared by several.  [default: one for each query]",
+    help="Number of random removals; with fewer than queries, several share one.  [default: one for each query]",
 )
 @units_options
-@click.option("--originals-only", is_flag=True, help="Stop when the pictures to attribute are there.")
+@click.option("--originals-only", is_flag=True, help="Stop after making the pictures to attribute.")
 @directory_option("-o", "--output", required=True, help="Directory for models, pictures, tables and figures.")
 @quiet_option
 def counterfactual(**options: Any) -> int:
@@ -65,8 +71,8 @@ def counterfactual(**options: Any) -> int:
     A model of the whole collection makes some pictures. For each of them, and each method, a model is trained without
     the images that the method ranks first, and makes the picture again from the same noise. The more it changes, by L2
     or by the cosine of embeddings, the more the removed images mattered. Without --method and --run the methods are nda
-    and pixel. Two baselines stand beside them: chance, which removes as many at random, and another seed, which removes
-    none.
+    and pixel. They are
+    compared with two baselines: chance, which removes as many at random, and another seed, which removes none.
 
     \b
     Examples:
@@ -117,10 +123,10 @@ def counterfactual(**options: Any) -> int:
             )
     if options["originals_only"]:
         if not quiet:
-            click.echo(f"their model is {experiment.model}", err=True)
+            click.echo(f"the model that made them is {experiment.model}", err=True)
         return ended(output / "originals", train, quiet=quiet)
     if result is None:
-        click.echo("part {} of {} is done; others are not yet".format(*options["shard"]), err=True)
+        click.echo("part {} of {} is done; other parts are missing".format(*options["shard"]), err=True)
         return ended(None, train)
     click.echo("\n".join(map(printable, str(result).splitlines())))
     if not quiet:
@@ -137,9 +143,9 @@ def _check_usage(options: Mapping[str, Any], methods: tuple[str, ...]) -> None:
             raise click.UsageError(f"--{name} has no meaning without --method nda")
     requires = {name: required_by(name) for name in methods}
     if (Requires.RETRAINING in requires.values()) != (options["lam"] is not None):
-        raise click.UsageError("--method trak and dtrak require --lam, and nothing else does")
+        raise click.UsageError("--lam is for --method trak and dtrak: give it with these methods and with no others")
     for name, required in requires.items():
         if options["encoder"] == "none" and required is Requires.ENCODER:
             raise click.UsageError(f"--method {name} requires an encoder: leave out --encoder none")
     if options["chance_models"] and options["chance_models"] > options["queries"]:
-        raise click.UsageError(f"--chance-models is at most the number of queries, {options['queries']}")
+        raise click.UsageError(f"--chance-models: use at most the number of queries, {options['queries']}")

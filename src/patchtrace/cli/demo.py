@@ -1,4 +1,4 @@
-"""patchtrace demo: the main job on a collection that needs no files."""
+"""patchtrace demo: attribution on a collection that needs no files."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from patchtrace.attribution import Attribution
 from patchtrace.cli.common import print_table, progress_bar, write_run
+from patchtrace.cli.options import quiet_option
 from patchtrace.demo import painted_from, postcards
 from patchtrace.drawing.parts import percent
 from patchtrace.nda import NDA
@@ -24,8 +25,15 @@ SOURCE = 0.05
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), default="demo", show_default=True)
-@click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="demo",
+    show_default=True,
+    help="Directory for all results.",
+)
+@quiet_option
 def demo(output: Path, quiet: bool) -> None:
     """Draw 600 postcards, let the score machine paint queries from a few of them, and find these again.
 
@@ -46,11 +54,11 @@ def demo(output: Path, quiet: bool) -> None:
 
 
 def _compare(result: Attribution, provenance: Provenance) -> None:
-    """What the queries are really from, beside where it was found."""
-    click.echo("\nEach query was painted from four cards. What it has of them, and their rank above:")
+    """Print the true sources of the queries, and the rank that each of them has in the result."""
+    click.echo("\nEach query was painted from four cards. Their true shares, and their ranks above:")
     for query, name in enumerate(result.query_ids):
         ranks = np.argsort(result.ranking(query))
         shares = provenance.shares[query]
         sources = [index for index in np.argsort(-shares, kind="stable") if shares[index] >= SOURCE]
-        told = (f"{result.train_ids[i]} {percent(float(shares[i]))} (rank {ranks[i] + 1})" for i in sources)
-        click.echo(f"  {name}: {', '.join(told)}")
+        found = (f"{result.train_ids[i]} {percent(float(shares[i]))} (rank {ranks[i] + 1})" for i in sources)
+        click.echo(f"  {name}: {', '.join(found)}")

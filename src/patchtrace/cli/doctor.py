@@ -13,7 +13,7 @@ import numpy as np
 from patchtrace.compute import DEFAULT_MEMORY, Compute
 from patchtrace.engines import ENGINES, engine_names
 
-#: Parts that can be left out: what they import, and what for.
+#: Optional parts: what they import, and what they are for.
 EXTRAS = {
     "parquet": (["pyarrow"], "tables as Parquet, images from them"),
     "datasets": (["datasets"], "images from Hugging Face datasets"),
@@ -29,7 +29,7 @@ EXTRAS = {
 
 @click.command()
 def doctor() -> None:
-    """Say which engines work here, on how many threads, with which instructions, and which extras are installed.
+    """Show which engines work here, with how many threads and which instructions, and which extras are installed.
 
     \b
     Example:
@@ -44,7 +44,7 @@ def doctor() -> None:
         works, details = ENGINES[name].status()
         mark, state = "*" if name == chosen else " ", "works" if works else "missing"
         click.echo(f"{mark} {name:12}{state:9}{ENGINES[name].description}{'; ' + details if details else ''}")
-    click.echo(f"* is what --engine auto takes; working memory is {DEFAULT_MEMORY} unless --memory says otherwise")
+    click.echo(f"* is the choice of --engine auto; the default of --memory is {DEFAULT_MEMORY}")
     click.echo("extras")
     for extra, (packages, what) in EXTRAS.items():
         there = all(importlib.util.find_spec(package) for package in packages)
@@ -55,6 +55,6 @@ def doctor() -> None:
 def _installed_memory() -> str:
     try:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not every system tells
+    except (AttributeError, ValueError, OSError):  # not known on every system
         return ""
     return f", {total / 1e9:.1f} GB memory"

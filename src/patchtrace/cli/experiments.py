@@ -1,4 +1,4 @@
-"""Options that the commands share which train models, score methods and judge them."""
+"""Options shared by the commands that train models, score methods and evaluate them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ training_options = several(
             "--model",
             default="ddpm-small",
             show_default=True,
-            help=f"One of {', '.join(CONFIGURATIONS)}, a config.json of diffusers, or the directory of a model.",
+            help=f"Model: {', '.join(CONFIGURATIONS)}, a config.json of diffusers, or the directory of a model.",
         ),
-        click.option("--epochs", type=click.IntRange(1), help="Passes over the images.  [default: the model's]"),
-        click.option("--batch", type=click.IntRange(1), help="Images in a batch.  [default: the model's]"),
+        click.option("--epochs", type=click.IntRange(1), help="Number of epochs.  [default: the model's]"),
+        click.option("--batch", type=click.IntRange(1), help="Batch size.  [default: the model's]"),
         click.option("--rate", type=click.FloatRange(0, min_open=True), help="Learning rate.  [default: the model's]"),
         click.option("--train-seed", type=click.IntRange(0), default=0, show_default=True, help="Training seed."),
         click.option(
@@ -37,7 +37,7 @@ training_options = several(
             type=click.Choice(get_args(Precision)),
             default="fp32",
             show_default=True,
-            help="bf16 is faster on hardware that has it.",
+            help="Floating-point precision; bf16 is faster on hardware that has it.",
         ),
         click.option("--device", help="PyTorch device, such as cuda:1.  [default: cpu]"),
     ]
@@ -47,7 +47,11 @@ training_options = several(
 units_options = several(
     [
         click.option(
-            "--jobs", type=click.IntRange(1), default=1, show_default=True, help="Models trained at the same time."
+            "--jobs",
+            type=click.IntRange(1),
+            default=1,
+            show_default=True,
+            help="Number of models to train at the same time.",
         ),
         click.option(
             "--shard",
@@ -71,15 +75,19 @@ method_options = several(
             help="Method to score; may be given several times.",
         ),
         recipe_options,
-        click.option("--draws", type=click.IntRange(1), help="For nda: noise draws.  [default: the recipe's, or 4]"),
-        click.option("--shortlist", type=click.IntRange(1), help="For nda-shortlist: images scored exactly."),
+        click.option(
+            "--draws", type=click.IntRange(1), help="Number of noise draws, for nda.  [default: the recipe's, or 4]"
+        ),
+        click.option(
+            "--shortlist", type=click.IntRange(1), help="Number of images to score exactly, for nda-shortlist."
+        ),
         click.option(
             "--encoder",
             default="efficientnet-lite0",
             show_default=True,
-            help="For embedding, and for the cosine of counterfactual: clip, clip:DIR, or none for no cosine.",
+            help="Encoder of embeddings: efficientnet-lite0, clip or clip:DIR; counterfactual also takes none.",
         ),
-        click.option("--threads", type=click.IntRange(1), help="For nda and machine-influence.  [default: all]"),
+        click.option("--threads", type=click.IntRange(1), help="Number of threads.  [default: all]"),
     ]
 )
 
@@ -88,7 +96,7 @@ runs_option = click.option(
     "runs",
     metavar="[NAME=]DIR",
     multiple=True,
-    help="Saved result on the queries; can be repeated.",
+    help="Saved result on the queries; may be given several times.",
 )
 
 
@@ -137,9 +145,11 @@ def places_of(runs: Iterable[str], taken: Iterable[str] = ()) -> dict[str, Path]
                 f"{printable(place)} is not a directory: use one that `patchtrace attribute -o` wrote"
             )
         if name in taken:
-            raise click.UsageError(f"{printable(name)}: that name is taken, use another one: NAME={place}")
+            raise click.UsageError(f"{printable(name)}: that name is taken, use another one with NAME={place}")
         if not name or name in places:
-            raise click.UsageError(f"two runs are called {printable(name)!r}: call one something else, NAME={place}")
+            raise click.UsageError(
+                f"two runs have the name {printable(name)!r}: give one another name with NAME={place}"
+            )
         places[name] = Path(place)
     return places
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from patchtrace.attribution import Attribution
 from patchtrace.cli.common import printable, progress_bar
-from patchtrace.cli.options import compute_from, compute_options, read_again
+from patchtrace.cli.options import compute_from, compute_options, directory_option, quiet_option, read_again
 from patchtrace.drawing.explanation import Look, mosaic_picture, overview, pair_picture, proponents
 from patchtrace.drawing.parts import percent
 from patchtrace.errors import PatchtraceError
@@ -21,39 +21,33 @@ from patchtrace.nda.explain import Explanation, Pair, explain
 
 @click.command("explain")
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--query", default="0", show_default=True, help="Query: its id, or its number, counted from 0.")
+@click.option("--query", default="0", show_default=True, help="Id of the query, or its number, counted from 0.")
 @click.option(
     "--train",
     multiple=True,
-    help="Image to explain: its id or number; may be given several times.  [default: the best]",
+    help="Id or number of an image to explain; may be given several times.  [default: the best]",
 )
 @click.option(
     "--region",
     type=click.IntRange(0),
     nargs=4,
     metavar="TOP LEFT BOTTOM RIGHT",
-    help="Rectangle of the query, in pixels of what was compared, whose shares are listed too.",
+    help="Rectangle of the query, in pixels at the compared size, for which shares are listed too.",
 )
 @click.option(
     "--images", type=click.IntRange(1, 50), default=3, show_default=True, help="Number of best images to explain."
 )
 @click.option("--draws", type=click.IntRange(1), default=2, show_default=True, help="Number of the run's draws to use.")
 @click.option("--all-draws", is_flag=True, help="Use all draws, so that the numbers add up to the shares of the run.")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Directory for the pictures.",
-)
+@directory_option("-o", "--output", required=True, help="Directory for the pictures.")
 @compute_options
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@quiet_option
 def explain_command(run: Path, **options: Any) -> int:
     """Show which patches of a query resemble which patches of its best images, in a saved RUN.
 
     Writes overview.png (the query and its best images), mosaic.png (for each pixel the image that accounts for most
-    of it), proponents.png (largest and smallest shares), pair-ID.png for each image (heat maps on both sides) and
-    explanation.json (the same in numbers). The images are read again from where they were.
+    of it), proponents.png (largest and smallest shares), pair-NUMBER.png for each image (heat maps on both sides) and
+    explanation.json (the same in numbers). The images are read again from their original paths.
 
     \b
     Examples:

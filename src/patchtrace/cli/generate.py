@@ -10,7 +10,15 @@ import numpy as np
 
 from patchtrace.attribution import Attribution, facts_of
 from patchtrace.cli.common import print_table, progress_bar, report_skipped, write_run
-from patchtrace.cli.options import check_output, collection_options, compute_from, compute_options, read_collection
+from patchtrace.cli.options import (
+    check_output,
+    collection_options,
+    compute_from,
+    compute_options,
+    directory_option,
+    quiet_option,
+    read_collection,
+)
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet
 from patchtrace.images.write import write_pictures
@@ -21,28 +29,24 @@ from patchtrace.score_machine import ScoreMachine
 @click.command()
 @collection_options
 @click.option("-n", "--count", type=click.IntRange(1), default=16, show_default=True, help="Number of pictures.")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Write everything to this directory.",
-)
-@click.option("--steps", type=click.IntRange(1), default=20, show_default=True, help="Sampling steps.")
+@directory_option("-o", "--output", required=True, help="Directory for all results.")
+@click.option("--steps", type=click.IntRange(1), default=20, show_default=True, help="Number of sampling steps.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Noise seed.")
 @click.option(
     "--eta",
     type=click.FloatRange(0, 1),
     default=0.0,
     show_default=True,
-    help="Fresh noise in each step: 0 none, 1 as much as DDPM.",
+    help="Amount of fresh noise in each step: 0 none, 1 as much as DDPM.",
 )
-@click.option("--patch", type=click.IntRange(1), help="One odd patch size for all steps.  [default: large to small]")
+@click.option(
+    "--patch", type=click.IntRange(1), help="Patch size of all steps, an odd number.  [default: large to small]"
+)
 @click.option("--top", type=click.IntRange(1), default=5, show_default=True, help="Number of sources to show.")
 @compute_options
-@click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
+@quiet_option
 def generate(**options: Any) -> int:
-    """Paint new pictures from a collection, without training, and say where their pixels are from.
+    """Paint new pictures from a collection, without training, and show where their pixels come from.
 
     The local score machine is the closed form of a diffusion model that sees patches only: each step replaces every
     pixel by a weighted mean over all patches of the collection. The weights are the origin of the pixel. Time grows

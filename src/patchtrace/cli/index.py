@@ -11,31 +11,24 @@ import click
 from click.core import ParameterSource
 
 from patchtrace.cli.common import list_skipped, printable, progress_bar, report_skipped
-from patchtrace.cli.options import SOURCE, check_output, reading_options
+from patchtrace.cli.options import SOURCE, check_output, directory_option, quiet_option, reading_options
 from patchtrace.images import Decoding, Store, has_own_size
 from patchtrace.images.store.manifest import MANIFEST
 from patchtrace.images.store.pool import TIMEOUT
 from patchtrace.images.store.reader import is_store
 from patchtrace.recipe import DEFAULT_SIZE
 
-#: Options that say how the paths are read, and so mean nothing without them.
+#: Options about how the paths are read, which have no meaning without paths.
 _OF_PATHS = ("key", "layout", "follow_symlinks", "replace")
 
 
 @click.command()
 @click.argument("path", nargs=-1, type=SOURCE)
-@click.option(
-    "-o",
-    "--output",
-    "store",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The store: a directory of its own.",
-)
-@click.option("--key", help="Which array of a .npz, or which column of a table, holds the images.")
+@directory_option("-o", "--output", "store", required=True, help="Directory of the store.")
+@click.option("--key", help="Array of a .npz, or column of a table, that holds the images.")
 @reading_options
-@click.option("--replace", is_flag=True, help="Allow other sources than the store was made from.")
-@click.option("--jobs", type=click.IntRange(1), help="Processes that decode.  [default: one for each core]")
+@click.option("--replace", is_flag=True, help="Allow sources other than those that the store was made from.")
+@click.option("--jobs", type=click.IntRange(1), help="Number of decoding processes.  [default: one for each core]")
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
@@ -43,13 +36,13 @@ _OF_PATHS = ("key", "layout", "follow_symlinks", "replace")
     show_default=True,
     help="Seconds after which an image counts as unreadable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of words.")
-@click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@quiet_option
 @click.pass_context
 def index(context: click.Context, /, path: tuple[str, ...], store: Path, **options: Any) -> int:
     """Decode the images at PATH once, into a store that every --train takes.
 
-    Run it again to bring the store up to date, or to resume after a kill: only what is new or has changed is decoded.
+    Run it again to update the store, or to resume after an interruption: only what is new or has changed is decoded.
     Without PATH, the sources that the store was made from are read again.
 
     \b
@@ -101,12 +94,12 @@ def _check_usage(context: click.Context, paths: Sequence[str], store: Path) -> N
             raise click.UsageError(f"there is no store at {str(store)!r} yet: give the images to index")
         for option in _OF_PATHS:
             if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
-                raise click.UsageError(f"--{option.replace('_', '-')} is about how a PATH is read: give one")
+                raise click.UsageError(f"--{option.replace('_', '-')} has no meaning without a PATH: give one")
 
 
 @click.group(name="store")
 def store_command() -> None:
-    """Look at a store that `patchtrace index` made, check it, tidy it up.
+    """Inspect, verify or clean up a store that `patchtrace index` made.
 
     \b
     Examples:
@@ -150,7 +143,7 @@ def info(store: Path, as_json: bool) -> None:
 
 @store_command.command()
 @_the_store
-@click.option("-q", "--quiet", is_flag=True, help="Print only what is damaged.")
+@quiet_option
 def verify(store: Path, quiet: bool) -> int:
     """Read all of a store and compare it with its checksums; the exit code is 1 if something is damaged."""
     damages = _store(store).verify()
@@ -163,7 +156,7 @@ def verify(store: Path, quiet: bool) -> int:
 
 @store_command.command()
 @_the_store
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing.")
+@quiet_option
 def gc(store: Path, quiet: bool) -> None:
     """Delete files that updates have left behind. Processes that have the store open are not affected."""
     freed = _store(store).gc()

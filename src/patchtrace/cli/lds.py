@@ -41,26 +41,40 @@ from patchtrace.images import ImageSet
 @collection_options
 @click.option("--queries", "query", multiple=True, type=SOURCE, help="Pictures to attribute.")
 @click.option(
-    "--generated", type=click.IntRange(1), help="Number of pictures that a model of the whole collection makes instead."
+    "--generated", type=click.IntRange(1), help="Number of queries to generate with a model of the whole collection."
 )
-@click.option("--query-key", help="Array or column that holds the queries; see --train-key.")
+@click.option("--query-key", help="Array of a .npz, or column of a table, that holds the queries.")
 @training_options
-@click.option("--subsets", type=click.IntRange(3), default=64, show_default=True, help="Parts of the collection.")
+@click.option(
+    "--subsets", type=click.IntRange(3), default=64, show_default=True, help="Number of subsets of the collection."
+)
 @click.option(
     "--fraction",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.5,
     show_default=True,
-    help="Fraction of the collection in each part.",
+    help="Fraction of the collection in each subset.",
 )
 @click.option(
-    "--classes", metavar="KEY|folders", help="Keep classes even: an array of the .npz, or the folders of the images."
+    "--classes",
+    metavar="KEY|folders",
+    help="Class of each image, to keep classes balanced: an array of the .npz, or folders.",
 )
-@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Models for each part.")
+@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Number of models for each subset.")
 @click.option(
-    "--loss-timesteps", type=click.IntRange(1, 1000), default=1000, show_default=True, help="Timesteps of the loss."
+    "--loss-timesteps",
+    type=click.IntRange(1, 1000),
+    default=1000,
+    show_default=True,
+    help="Number of timesteps of the loss.",
 )
-@click.option("--loss-draws", type=click.IntRange(1), default=3, show_default=True, help="Noises at each of them.")
+@click.option(
+    "--loss-draws",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="Number of noise draws at each timestep of the loss.",
+)
 @units_options
 @method_options
 @runs_option
@@ -69,20 +83,17 @@ from patchtrace.images import ImageSet
     type=click.FloatRange(0, 1, max_open=True),
     default=0.5,
     show_default=True,
-    help="Part of the queries that lambda of trak and dtrak is chosen on; all methods are reported on the others.",
+    help="Fraction of the queries used to choose lambda of trak and dtrak; all methods are reported on the others.",
 )
 @directory_option("-o", "--output", required=True, help="Directory for truth, table and figure.")
-@directory_option(
-    "--cache",
-    help="Directory that keeps models, losses and scores.  [default: the output]",
-)
+@directory_option("--cache", help="Directory that keeps models, losses and scores.  [default: the output]")
 @quiet_option
 def lds_command(**options: Any) -> int:
     """Judge attribution by retraining: the linear datamodeling score (LDS).
 
     Models are trained on random halves of the collection, and their losses on the queries are measured. LDS is the rank
-    correlation between these losses and those that the scores of a method predict. Without --method and --run these
-    methods are nda and pixel. Every model is a unit of its own: the same command resumes a run that was stopped, and
+    correlation between these losses and those that the scores of a method predict. Without --method and --run the
+    methods are nda and pixel. Every model is saved on its own: the same command resumes a run that was stopped, and
     --shard divides the work among machines that see the same directory.
 
     \b
@@ -137,7 +148,7 @@ def lds_command(**options: Any) -> int:
             progress=progress,
         )
     if report is None:
-        click.echo(f"{len(benchmark.missing())} of {len(benchmark.units)} models are left to other parts", err=True)
+        click.echo(f"{len(benchmark.missing())} of {len(benchmark.units)} models are left to other shards", err=True)
         return ended(None, images, queries)
     click.echo("\n".join(map(printable, str(report).splitlines())))
     return ended(output, images, queries, quiet=quiet)
@@ -151,7 +162,7 @@ def _classes(options: Mapping[str, Any], images: ImageSet) -> NDArray[Any] | Non
         return np.array([name.rpartition("/")[0] for name in images.ids])
     path = Path(options["train"][0])
     if path.suffix != ".npz":
-        raise click.UsageError("--classes names an array of a .npz; with a folder for each class use: folders")
+        raise click.UsageError("--classes names an array of a .npz: with one folder per class, use --classes folders")
     with np.load(path, allow_pickle=False) as archive:
         if options["classes"] not in archive:
             raise click.UsageError(f"{path} has no array {options['classes']!r}: use one of {', '.join(archive)}")

@@ -42,7 +42,7 @@ class SourceType(click.ParamType[str]):
 SOURCE = SourceType()
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: What methods name, and the options that it stands for where these have other names.
+#: Fields that methods name, with their options where these have other names.
 OPTIONS_OF = {"recipe": ("preset", "recipe"), "stopping": ("confidence", "most_draws", "seconds"), "checkpoint": ()}
 
 #: The options that decide, with the paths, which pixels a collection has.
@@ -84,7 +84,7 @@ reading_options = several(
             "--size",
             metavar="N|HxW",
             callback=parse_size,
-            help="Bring pictures to this size.  [default: 32; presets, arrays and stores have their own]",
+            help="Resize pictures to this size.  [default: 32; presets, arrays and stores have their own]",
         ),
         click.option(
             "--layout", type=click.Choice(list(LAYOUTS)), help="Layout of arrays that can be read in more than one way."
@@ -95,21 +95,21 @@ reading_options = several(
             type=click.Choice(["cover", "pad"]),
             default="cover",
             show_default=True,
-            help="Fill the frame and cut the rest, or show all of the picture on white.",
+            help="Fill the frame and crop the rest, or keep the whole picture and pad with white.",
         ),
         click.option(
             "--crop",
             type=click.IntRange(1),
-            help="First cut a square of this side out of the middle of each image of the collection.",
+            help="Crop a square of this side out of the middle of each image of the collection first.",
         ),
         click.option(
             "--exif",
             type=click.Choice(["apply", "ignore"]),
             default="apply",
             show_default=True,
-            help="Whether the EXIF orientation of a photograph is applied.",
+            help="Apply or ignore the EXIF orientation of photographs.",
         ),
-        click.option("--follow-symlinks", is_flag=True, help="Follow links inside folders."),
+        click.option("--follow-symlinks", is_flag=True, help="Follow symbolic links inside folders."),
     ]
 )
 
@@ -121,10 +121,10 @@ collection_options = several(
             required=True,
             multiple=True,
             type=SOURCE,
-            help="The collection: folder, store, .npz, .parquet, .tar, URL, ...; may be given several times.",
+            help="Collection: folder, store, .npz, .parquet, .tar, URL, ...; may be given several times.",
         ),
         click.option("--limit", type=click.IntRange(1), help="Use only the first N images of the collection."),
-        click.option("--train-key", help="Which array of a .npz, or which column of a table, holds the collection."),
+        click.option("--train-key", help="Array of a .npz, or column of a table, that holds the collection."),
         reading_options,
     ]
 )
@@ -147,7 +147,7 @@ class Registered(click.ParamType[str]):
         return str(value)
 
 
-#: How it is computed.
+#: Engine, threads, device and memory.
 compute_options = several(
     [
         click.option(
@@ -155,11 +155,11 @@ compute_options = several(
             type=Registered(lambda: ["auto", *engine_names()]),
             default="auto",
             show_default=True,
-            help="Engine; all give the same numbers. See patchtrace doctor.",
+            help="Engine; all give the same numbers (see patchtrace doctor).",
         ),
         click.option("--threads", type=click.IntRange(1), help="Number of threads.  [default: all]"),
         click.option("--device", help="PyTorch device, such as cuda:1."),
-        click.option("--memory", default=DEFAULT_MEMORY, show_default=True, help="Working memory to stay within."),
+        click.option("--memory", default=DEFAULT_MEMORY, show_default=True, help="Limit of working memory."),
     ]
 )
 
@@ -174,8 +174,13 @@ method_options = several(
             type=click.Path(exists=True, file_okay=False, path_type=Path),
             help="Diffusion model trained on the collection, for methods that require one.",
         ),
-        click.option("--encoder", help="Encoder of embeddings: efficientnet-lite0 (the default), clip or clip:DIR."),
-        click.option("--lam", type=click.FloatRange(0, min_open=True), help="Ridge of trak and dtrak.  [default: 1]"),
+        click.option(
+            "--encoder",
+            help="Encoder of embeddings: efficientnet-lite0, clip or clip:DIR.  [default: efficientnet-lite0]",
+        ),
+        click.option(
+            "--lam", type=click.FloatRange(0, min_open=True), help="Ridge (lambda) of trak and dtrak.  [default: 1]"
+        ),
     ]
 )
 
@@ -183,7 +188,7 @@ method_options = several(
 recipe_options = several(
     [
         click.option("--preset", type=click.Choice(list(PRESETS)), help="Shipped recipe.  [default: by size]"),
-        click.option("--recipe", type=click.Path(exists=True, dir_okay=False), help="Recipe in TOML."),
+        click.option("--recipe", type=click.Path(exists=True, dir_okay=False), help="Recipe file (TOML)."),
     ]
 )
 
@@ -218,21 +223,23 @@ draws_options = several(
             type=click.FloatRange(0.5, 0.999),
             default=0.95,
             show_default=True,
-            help="With auto: how much of the list must stay the same with any other noise.",
+            help="Fraction of the list that must stay the same with any other noise, for --draws auto.",
         ),
         click.option(
             "--most-draws",
             type=click.IntRange(2),
             default=256,
             show_default=True,
-            help="With auto: draw limit of each noise level.",
+            help="Draw limit of each noise level, for --draws auto.",
         ),
-        click.option("--seconds", type=click.FloatRange(0, min_open=True), help="With auto: time limit for a query."),
+        click.option(
+            "--seconds", type=click.FloatRange(0, min_open=True), help="Time limit for a query, for --draws auto."
+        ),
     ]
 )
 
 
-#: Options that say when draws are enough.
+#: Options about when draws are enough.
 STOPPING = ("confidence", "most_draws", "seconds")
 
 
@@ -242,7 +249,7 @@ def flag(name: str) -> str:
 
 
 def given(context: click.Context, name: str) -> bool:
-    """Whether an option stands on the command line."""
+    """Whether an option is on the command line."""
     return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
@@ -254,10 +261,12 @@ def chosen_recipe(context: click.Context, options: dict[str, Any]) -> Recipe | N
 
 
 def check_stopping(context: click.Context, draws: int | str) -> None:
-    """Rules for stopping that would not be used are an error, not silence."""
+    """Refuse stopping rules that would not be used."""
     for name in STOPPING:
         if draws != "auto" and given(context, name):
-            raise click.UsageError(f"{flag(name)} says when to stop, but the draws are {draws}: add --draws auto")
+            raise click.UsageError(
+                f"{flag(name)} is a limit of --draws auto, but the number of draws is {draws}: add --draws auto"
+            )
 
 
 def recipe_for(recipe: Recipe | None, options: dict[str, Any], train: ImageSet) -> Recipe:
@@ -268,7 +277,7 @@ def recipe_for(recipe: Recipe | None, options: dict[str, Any], train: ImageSet) 
 
 
 def compute_from(options: dict[str, Any]) -> Compute:
-    """How it is computed, as the options say; what is wrong about them is wrong usage."""
+    """The Compute that the options describe; invalid values are usage errors."""
     try:
         return Compute(**{field.name: options[field.name] for field in fields(Compute) if field.name in options})
     except PatchtraceError as error:
@@ -276,27 +285,27 @@ def compute_from(options: dict[str, Any]) -> Compute:
 
 
 def stopping_from(options: dict[str, Any], top: int | None = None) -> Stopping:
-    """When draws are enough, as the options say."""
+    """The Stopping that the options describe."""
     return Stopping(top=top or options["top"], **{name: options[name] for name in STOPPING})
 
 
 def resources_from(
     options: dict[str, Any], train: ImageSet, recipe: Recipe | None, compute: Compute, **more: Any
 ) -> Resources:
-    """What methods can be made from, as the options say."""
+    """The Resources that the options describe."""
     names = ("model", "encoder", "lam", "seed", "draws")
-    said = {name: options[name] for name in names if options.get(name) is not None}
+    configured = {name: options[name] for name in names if options.get(name) is not None}
     return Resources(
         train=train,
         compute=compute,
         recipe=recipe_for(recipe, options, train),
         stopping=stopping_from(options),
-        **(said | more),
+        **(configured | more),
     )
 
 
 def check_method_options(context: click.Context, method: str) -> None:
-    """An option that the method does not use is an error, not silence."""
+    """Refuse options that the method does not use."""
     used = METHODS[method][0].options
     for name in {option for kind, _ in METHODS.values() for option in kind.options} - used:
         for option in OPTIONS_OF.get(name, (name,)):
@@ -316,11 +325,11 @@ def opened_from(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_again(result: Attribution, run: Path, quiet: bool) -> tuple[ImageSet, ImageSet]:
-    """Collection and queries of a saved run, from where they were."""
+    """Collection and queries of a saved run, read again."""
     opened = result.facts.get("opened")
     if opened is None:
         raise PatchtraceError(
-            f"the run in {str(run)!r} does not say where its images are: only runs of `patchtrace attribute` do"
+            f"the run in {str(run)!r} does not record where its images are: use a run of `patchtrace attribute`"
         )
     train = read_collection(opened, tuple(result.facts["train"]["shape"][1:]), quiet)
     return train, read_queries(opened, train, quiet)
@@ -359,7 +368,7 @@ def decoding_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_collection(options: dict[str, Any], default_size: int | tuple[int, int], quiet: bool) -> ImageSet:
-    """The images that the collection's options name. Files come to the default size unless another is said."""
+    """The images that the collection's options name. Files are resized to the default size unless --size is given."""
     paths = list(options["train"])
     size = options["size"]
     if size is None and not has_own_size(paths):
@@ -381,7 +390,7 @@ def read_collection(options: dict[str, Any], default_size: int | tuple[int, int]
 
 @contextmanager
 def about(what: str) -> Iterator[None]:
-    """Say in an error whose images it is about."""
+    """Add to an error which images it is about."""
     try:
         yield
     except PatchtraceError as error:

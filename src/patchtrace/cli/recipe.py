@@ -1,4 +1,4 @@
-"""patchtrace recipe: look at recipes and check them."""
+"""patchtrace recipe: show and check recipes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def recipe() -> None:
 
 
 @recipe.command()
-@click.option("--preset", type=click.Choice(list(PRESETS)), help="A shipped recipe.")
+@click.option("--preset", type=click.Choice(list(PRESETS)), help="Shipped recipe.")
 @click.option(
-    "--size", metavar="N|HxW", callback=parse_size, help="The recipe that would be chosen for pictures of this size."
+    "--size", metavar="N|HxW", callback=parse_size, help="Size of the pictures: show the recipe that is chosen for it."
 )
 def show(preset: str | None, size: tuple[int, int] | None) -> None:
     """Print a recipe as TOML."""
     if (preset is None) == (size is None):
-        raise click.UsageError("say either --preset NAME or --size N")
+        raise click.UsageError("give either --preset NAME or --size N")
     chosen = Recipe.preset(preset) if preset else Recipe.for_size(*(size or (0, 0)))
     click.echo(chosen.to_toml(), nl=False)
 
@@ -42,10 +42,10 @@ def show(preset: str | None, size: tuple[int, int] | None) -> None:
     callback=parse_size,
     default=str(PRESET_SIZES["cifar"]),
     show_default=True,
-    help="Of the pictures.",
+    help="Size of the pictures.",
 )
 def check(file: str, size: tuple[int, int]) -> None:
-    """Say whether a recipe is sound for pictures of a size, and how much work it is."""
+    """Check that a recipe is sound for pictures of a size, and show how much work it is."""
     chosen = Recipe.load(file)
     chosen.check(*size)
     click.echo(f"sound for {size[0]} x {size[1]}: {chosen.summary()}")

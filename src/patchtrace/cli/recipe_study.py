@@ -33,7 +33,7 @@ S = TypeVar("S", bound=RecipeStudy)
 
 
 def names_of(known: tuple[str, ...]) -> Callable[[click.Context, click.Parameter, str | None], list[str] | None]:
-    """For an option that takes some of these names, with commas between them."""
+    """Callback of an option that takes some of these names, separated by commas."""
 
     def parse(_: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
         if value is None:
@@ -58,7 +58,8 @@ def parse_values(_: click.Context, parameter: click.Parameter, given: tuple[str,
             name = ""
         if name not in VALUES:
             raise click.BadParameter(
-                f"{item!r} gives no values: use NAME=NUMBER,NUMBER with a name of {', '.join(VALUES)}", param=parameter
+                f"{item!r} is not a list of values: use NAME=NUMBER,NUMBER with NAME one of {', '.join(VALUES)}",
+                param=parameter,
             )
     return values
 
@@ -74,12 +75,12 @@ study_options = several(
             required=True,
             multiple=True,
             type=SOURCE,
-            help="The pictures whose losses are in the truth, in the same order.",
+            help="Queries of the truth, in the same order.",
         ),
-        click.option("--query-key", help="Array or column that holds the queries; see --train-key."),
+        click.option("--query-key", help="Array of a .npz, or column of a table, that holds the queries."),
         recipe_options,
-        click.option("--draws", type=click.IntRange(1), help="Noise draws of the base recipe."),
-        click.option("--flips/--no-flips", default=None, help="Whether the base recipe uses mirrored images."),
+        click.option("--draws", type=click.IntRange(1), help="Number of noise draws of the base recipe."),
+        click.option("--flips/--no-flips", default=None, help="Also compare with mirrored training images."),
         click.option("--seed", type=click.IntRange(0), help="Noise seed."),
         click.option(
             "--values",
@@ -93,7 +94,7 @@ study_options = several(
             type=click.IntRange(10),
             default=1000,
             show_default=True,
-            help="Subset resamples for the intervals.",
+            help="Number of subset resamples for the intervals.",
         ),
         compute_options,
         quiet_option,
@@ -107,7 +108,9 @@ def check_study(options: dict[str, Any]) -> Recipe | None:
     compute_from(options)
     require_matplotlib()
     if base is not None and base.draws == "auto" and options["draws"] is None:
-        raise click.UsageError("the base recipe has draws 'auto': add --draws N, so that all settings have as many")
+        raise click.UsageError(
+            "the base recipe has draws 'auto': add --draws N, so that all settings have the same number"
+        )
     return base
 
 

@@ -1,4 +1,4 @@
-"""patchtrace refine: more draws for a result that is there."""
+"""patchtrace refine: more draws for a saved result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from patchtrace.cli.options import (
     check_stopping,
     compute_from,
     compute_options,
+    directory_option,
     draws_options,
+    quiet_option,
     read_again,
     stopping_from,
 )
@@ -27,21 +29,16 @@ from patchtrace.nda import NDA
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @draws_options
 @click.option("--top", type=click.IntRange(1), help="Number of images to show and to settle.  [default: as in the run]")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Write to this directory.  [default: the run itself]",
-)
+@directory_option("-o", "--output", help="Directory for all results.  [default: the run itself]")
 @compute_options
 @click.option("--json", is_flag=True, help="Print JSON instead of a table.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only results and errors.")
+@quiet_option
 @click.pass_context
 def refine(context: click.Context, /, run: Path, **options: Any) -> int:
     """Add draws of the noise to a saved RUN, until its list is settled.
 
-    The images are read again from where they were, and must not have changed. The draws that the run has count; the
-    result is the same as if all had been made at once.
+    The images are read again from their original paths, and must not have changed. Earlier draws count: the result is
+    the same as if all had been made at once.
 
     \b
     Examples:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from patchtrace.cli.common import progress_bar
-from patchtrace.cli.options import check_output, directory_option
+from patchtrace.cli.options import check_output, directory_option, quiet_option
 from patchtrace.diffusion import Denoiser
 from patchtrace.images import ImageSet
 from patchtrace.images.write import write_pictures
@@ -22,13 +22,13 @@ from patchtrace.images.write import write_pictures
     type=click.Choice(["ddim", "ddpm"]),
     default="ddim",
     show_default=True,
-    help="ddim adds no noise between steps; ddpm does, and needs more steps.",
+    help="Sampler; ddim adds no noise between steps, ddpm does and needs more steps.",
 )
-@click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="Steps from noise to picture.")
+@click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="Number of sampling steps.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Noise seed.")
 @click.option("--device", default="cpu", show_default=True, help="PyTorch device, such as cuda:1.")
 @directory_option("-o", "--output", required=True, help="Directory for the pictures.")
-@click.option("-q", "--quiet", is_flag=True, help="Only errors.")
+@quiet_option
 def sample(model: Path, **options: Any) -> None:
     """Make pictures with the diffusion model in the directory MODEL.
 

@@ -17,6 +17,7 @@ from patchtrace.cli.options import (
     compute_options,
     draws_options,
     method_options,
+    quiet_option,
     read_collection,
     recipe_options,
     resources_from,
@@ -39,7 +40,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on.  [default: any free port]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only the address and errors.")
+@quiet_option
 @click.pass_context
 def serve(context: click.Context, /, **options: Any) -> int:
     """Open a page on this machine: drop a picture, see which images of the collection it resembles.
@@ -53,7 +54,7 @@ def serve(context: click.Context, /, **options: Any) -> int:
     With nda the page explains the ranking patch by patch; other methods do not compare patches.
 
     Pictures stay on this machine, in memory only. The address that is printed carries a key: anyone who has it can use
-    the page until the command ends. Ctrl-C ends it.
+    the page until the command ends. Press Ctrl-C to stop it.
     """
     missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
     if missing:
@@ -71,12 +72,12 @@ def serve(context: click.Context, /, **options: Any) -> int:
     )
     if options["host"] not in LOOPBACK:
         click.echo(
-            "others can reach this address: anyone who has the link can use the page, and nothing is encrypted",
+            "other machines can reach this address: anyone who has the link can use the page, and nothing is encrypted",
             err=True,
         )
     click.echo(server.link)
     if not options["quiet"]:
-        click.echo("Ctrl-C ends it", err=True)
+        click.echo("press Ctrl-C to stop", err=True)
     if not options["no_open"]:
         server.open_browser()
     server.run()

@@ -9,7 +9,7 @@ import click
 
 from patchtrace.cli.common import ended, progress_bar
 from patchtrace.cli.experiments import training_from, training_options
-from patchtrace.cli.options import check_output, collection_options, directory_option, read_collection
+from patchtrace.cli.options import check_output, collection_options, directory_option, quiet_option, read_collection
 from patchtrace.diffusion import parameters_of, train
 from patchtrace.recipe import DEFAULT_SIZE
 
@@ -23,10 +23,10 @@ from patchtrace.recipe import DEFAULT_SIZE
     type=click.IntRange(0),
     default=4,
     show_default=True,
-    help="Models to keep during training, for TracInCP and GAS.",
+    help="Number of checkpoints to keep, for TracInCP and GAS.",
 )
 @directory_option("-o", "--output", required=True, help="Directory for the model.")
-@click.option("-q", "--quiet", is_flag=True, help="Only errors.")
+@quiet_option
 def train_command(**options: Any) -> int:
     """Train an unconditional diffusion model (DDPM) on a collection.
 

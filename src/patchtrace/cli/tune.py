@@ -23,17 +23,19 @@ from patchtrace.evaluate.tuning import ALL_COORDINATES, COORDINATES, Tuned, Tuni
     metavar="NAME,NAME,...",
     default=",".join(COORDINATES),
     show_default=True,
-    help="What may change, in this order; draws too.",
+    help="Settings that may change, in this order; draws can be added.",
 )
 @click.option(
     "--fraction",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.5,
     show_default=True,
-    help="Fraction of the queries that choose; the others report.",
+    help="Fraction of the queries used to choose; the recipe is reported on the others.",
 )
-@click.option("--split-seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of that choice.")
-@click.option("--rounds", type=click.IntRange(1), default=2, show_default=True, help="Limit of search passes.")
+@click.option(
+    "--split-seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the split of the queries."
+)
+@click.option("--rounds", type=click.IntRange(1), default=2, show_default=True, help="Maximum number of search passes.")
 @click.option(
     "-o",
     "--output",
@@ -41,18 +43,15 @@ from patchtrace.evaluate.tuning import ALL_COORDINATES, COORDINATES, Tuned, Tuni
     type=click.Path(dir_okay=False, path_type=Path),
     help="File for the recipe (TOML); tables and a figure go beside it.",
 )
-@directory_option(
-    "--cache",
-    help="Directory that keeps parts of scores.  [default: parts/ beside the recipe]",
-)
+@directory_option("--cache", help="Directory that keeps parts of scores.  [default: parts/ beside the recipe]")
 def tune(**options: Any) -> int:
     """Find a recipe with a larger LDS, chosen on some queries of TRUTH and reported on the others.
 
     TRUTH is a file of subsets and losses, as patchtrace lds writes it. The search starts from a base recipe and
-    changes one setting after the other (flips, patch sizes, levels, ...) where that is better for the queries that
-    choose. The LDS on those flatters the recipe; believe the one on the others, which is written into the recipe too.
+    changes one setting after the other (flips, patch sizes, levels, ...) where that is better on the queries used
+    to choose. The LDS on those flatters the recipe; trust the one on the others, which is written into the recipe too.
 
-    With one draw of the noise a search also chooses what suits that very noise: --draws 4 is steadier.
+    With a single noise draw the search also fits that noise: --draws 4 is more reliable.
 
     \b
     Examples:
@@ -63,7 +62,7 @@ def tune(**options: Any) -> int:
     base = check_study(options)
     output: Path = options["output"]
     if output.suffix != ".toml":
-        raise click.UsageError(f"-o {output} must end in .toml: it is a recipe")
+        raise click.UsageError(f"-o {output} is a recipe: use a name that ends in .toml")
     check_output(output.parent, [*options["train"], *options["query"]])
     tuning, train, queries = study_of(Tuning, options, base, options["cache"] or output.parent / "parts")
     with progress_bar("searching", options["quiet"]) as progress:
@@ -93,6 +92,6 @@ def tables(found: Tuned) -> str:
             "",
             text_table(["", "queries", "LDS %", "low", "high"], judged),
             "",
-            *found.summary()[1:],  # the changes stand above
+            *found.summary()[1:],  # the changes are in the first table
         ]
     )

@@ -13,7 +13,7 @@ from patchtrace.errors import PatchtraceError
 
 
 class SlowEngineWarning(UserWarning):
-    """The fast engine is missing, and a slower one does the work."""
+    """The native engine is missing, and a slower one is used."""
 
 
 def engine_names() -> list[str]:
@@ -34,7 +34,7 @@ def get_engine(compute: Compute, pairs: int = 0) -> Engine:
         ``auto`` is the fastest that works here: native; where that was not built, torch if the work is large and there
         is a GPU, else blocked, with a warning.
     pairs : int, default 0
-        How many pairs of patches will be compared: how large the work is.
+        Number of pairs of patches that will be compared.
 
     Returns
     -------
@@ -48,12 +48,12 @@ def get_engine(compute: Compute, pairs: int = 0) -> Engine:
     names = engine_names()
     if compute.engine != "auto":
         if compute.engine not in names:
-            raise PatchtraceError(f"there is no engine {compute.engine!r}: use auto, {', '.join(names)}")
+            raise PatchtraceError(f"there is no engine {compute.engine!r}: use one of auto, {', '.join(names)}")
         return ENGINES[compute.engine].create(compute)
     chosen = next(name for name in names if ENGINES[name].suits(compute, pairs))
     if chosen == "blocked":
         warnings.warn(
-            "the native engine was not built, so the slower one in NumPy does the work; see `patchtrace doctor`",
+            "the native engine was not built, so the slower NumPy engine is used; see `patchtrace doctor`",
             SlowEngineWarning,
             stacklevel=2,
         )

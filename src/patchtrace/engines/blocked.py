@@ -1,4 +1,4 @@
-"""NumPy, in blocks: the engine for real work where nothing faster is at hand.
+"""NumPy, in blocks: the engine for real work where nothing faster is available.
 
 The inner products of all patch pairs of two pictures are windowed sums, along the diagonals, of one table of pixel
 products, so that a pair never costs a whole patch. Here the vertical window is part of a matrix product (the rows of a
@@ -235,7 +235,7 @@ def _chunks(block: NDArray[np.float32], query_rows: Floats, rows: Axis, memory: 
     # the table of a row of patches with the copies that window, exponential and top-k make of it
     tables = 4 * width * len(rows.interior) * width * query_rows.itemsize
     stacks = 6 * rows.positions * depth * width * query_rows.itemsize
-    # counted even if nobody asks for colours: the size decides how products are rounded, and shares must not change
+    # counted even without colours: the size decides how products are rounded, and shares must not change
     middles = 3 * rows.positions * channels * width * query_rows.itemsize
     size = max(1, min(memory // (tables + stacks + middles), CACHE_BYTES // tables))
     for start in range(0, count, size):

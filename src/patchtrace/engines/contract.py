@@ -1,4 +1,4 @@
-"""What every engine is asked and what it answers.
+"""The contract of engines: what they compare, and what they return.
 
 For a query patch ``x_l`` and a training patch ``u`` the logit is
 
@@ -9,7 +9,7 @@ patch, with the log of the sum of exp(logit) over all patches of the block, and,
 the part that the image's k largest have in that sum; if asked, also with the weighted sum of the middle pixels of the
 image's patches, which is what a diffusion step would paint there. Blocks merge exactly: normalisers add, and each
 block's shares and colours shrink by its part in the whole. So a set can be streamed, split over threads or over
-machines, and the result is the same.
+machines, with the same result.
 """
 
 from __future__ import annotations
@@ -268,12 +268,12 @@ class Engine(ABC):
     Attributes
     ----------
     name, description : str
-        What the user types, and what the engine is, in a phrase.
+        Name on the command line, and a phrase that describes the engine.
     rank : int
         Engines with a lower rank are listed and tried first.
     pairs_at_once : int
-        Pairs of patches that it compares in a fraction of a second: as many go into one call, so that progress is seen
-        and Ctrl-C heard.
+        Pairs of patches that it compares in a fraction of a second. A call has at most as many, so that progress is
+        shown and Ctrl-C works.
     instructions : str
         Which instructions of the processor it uses, where that changes the last digits.
     """
@@ -293,17 +293,19 @@ class Engine(ABC):
     def create(cls, compute: Compute, instructions: str = "") -> Self:
         """The engine for these settings; ``instructions`` are those of another process that it must agree with."""
         if compute.device is not None:
-            raise PatchtraceError(f"device is {compute.device!r}: the engine {cls.name} has none, use engine='torch'")
+            raise PatchtraceError(
+                f"device is {compute.device!r}: the engine {cls.name} runs on the processor only, use engine='torch'"
+            )
         return cls()
 
     @classmethod
     def suits(cls, compute: Compute, pairs: int) -> bool:
-        """Whether ``auto`` may choose it for so many pairs of patches."""
+        """Whether ``auto`` may choose it for this number of pairs of patches."""
         return False
 
     @classmethod
     def status(cls) -> tuple[bool, str]:
-        """Whether it works on this machine, and what there is to say about that."""
+        """Whether it works on this machine, and details."""
         return True, ""
 
     @abstractmethod
@@ -325,7 +327,7 @@ class Engine(ABC):
         block : float32 (images, channels, height, width)
             Training images, without noise and not scaled.
         comparison : Comparison
-            Patch size, pooling, border rule and k; ``flips`` is not the engine's business.
+            Patch size, pooling, border rule and k; ``flips`` is ignored.
         memory : int
             Bytes of working memory to stay within, as far as one image allows. The answer itself is not counted.
         colours : bool, default False

@@ -1,4 +1,4 @@
-"""The paper's own way, written down in PyTorch as it stands: the thing to compare with.
+"""The method of the paper, written in PyTorch without changes: a baseline.
 
 Every patch of the query is a kernel that slides over the training images, C P^2 multiplications for a pair. Then come
 the exponentials of everything and top-k. ``benchmarks/engine.py`` measures the other engines by it, and by a version of
@@ -81,7 +81,7 @@ class ConvolutionEngine(OnTorch):
         kernels = torch.from_numpy(cut.reshape(-1, *cut.shape[2:]) * (signal / variance)).to(dtype).to(device)
         excluded = _excluded(block.shape[2], block.shape[3], comparison, device)
         pairs = 6 * excluded.numel()  # logits, weights, and what top-k and conv2d need
-        # counted even if nobody asks for colours: the size decides how conv2d rounds, and shares must not change
+        # counted even without colours: the size decides how conv2d rounds, and shares must not change
         middle_numbers = 4 * block.shape[1] * len(kernels)
         size = max(1, min(len(block), memory // ((pairs + middle_numbers) * kernels.element_size())))
         parts = []

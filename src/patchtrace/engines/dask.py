@@ -3,8 +3,8 @@
 A job compares one query, under some draws of one level and at one scale, with the whole set. Its blocks, and runs of
 blocks, are those of one process (:func:`patchtrace.engines.cut`). A task does some consecutive runs and keeps the
 answers where it ran; only the normalisers of its runs come back. Added in the order of the runs they give the
-normaliser of the whole, with which each task sums its answers to one number for each image and version. So it does not
-matter who does which task, how often, and how many runs are in it.
+normaliser of the whole, with which each task sums its answers to one number for each image and version. So the
+result does not depend on which worker does a task, how often, and how many runs are in it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ PAIRS_OF_A_TASK = 4 * 10**9
 WAITING_TASKS = 6
 #: Seconds without news after which silent workers are given up.
 PATIENCE = 60.0
-#: Seconds in which such a worker must be back; it is done without it otherwise.
+#: Seconds in which such a worker must be back.
 RESTART = 60.0
 #: Bytes of pixels in a task, where it carries them.
 MOST_PIXELS = 8 << 20
 #: Seconds to reach a scheduler.
 TIMEOUT = 30.0
-#: What takes time on workers and helps nobody here: a profile, and giving back all memory after each image compared.
+#: What takes time on workers without any use here: a profile, and giving back all memory after each image.
 LOCAL_WORKERS = {
     "distributed.worker.profile.enabled": False,
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
@@ -69,7 +69,7 @@ def connected(address: str, *, memory: int) -> Iterator[Client]:
     if local != address:
         with (
             dask.config.set(LOCAL_WORKERS),
-            # whoever reaches a scheduler can have it run anything: other users of this machine must not
+            # anyone who reaches a scheduler can run any code on it: other users of this machine must not
             LocalCluster(
                 n_workers=int(local),
                 threads_per_worker=1,
@@ -89,7 +89,7 @@ def connected(address: str, *, memory: int) -> Iterator[Client]:
     if client is None:
         gc.collect()  # a client that was never connected must go now: later it could lock up the next one
         raise PatchtraceError(
-            f"no scheduler was reached at {address!r} ({reason}): use the address that dask-scheduler prints, "
+            f"cannot reach a scheduler at {address!r} ({reason}): use the address that dask-scheduler prints, "
             "such as tcp://host:8786, or local:N"
         )
     with client:
@@ -142,14 +142,16 @@ class _Group:
 class DaskWork:
     """Does jobs on the workers of a client; the next ones begin before the one before is done.
 
-    What nobody refers to any more, dask drops, wherever it is.
+    dask drops what is no longer referenced, on all workers.
 
     Parameters
     ----------
     client : distributed.Client
+        Client of the scheduler.
     engine : Engine
-        Workers use the same, with the same instructions.
+        Engine of this process; workers use the same, with the same instructions.
     train : ImageSet
+        The collection.
     budget : Budget
         Working memory of each worker.
     rest : Rest, optional
@@ -157,7 +159,7 @@ class DaskWork:
     compute : Compute, default Compute()
         Device, and threads: for each task, or, where the workers were started here, for all of them.
     watch : Watch, optional
-        Hears the number of tasks done and of workers.
+        Receives remarks with the number of tasks done and of workers.
     """
 
     def __init__(
@@ -282,7 +284,7 @@ class DaskWork:
         return max(1, min(most))
 
     def _ask(self, question: Callable[..., Any], answer: Future, *arguments: Any) -> Future:
-        """What is asked of answers goes before further comparisons: it is little work, and makes room."""
+        """Submit work on answers, before further comparisons: it is short, and frees memory."""
         return self.client.submit(question, answer, *arguments, pure=False, priority=10)
 
     def _collect(self, futures: list[Future], take: Callable[[int, Any], None]) -> None:
@@ -318,14 +320,14 @@ class DaskWork:
                 self._give_up_silent_workers()
             except KilledWorker as error:
                 raise PatchtraceError(
-                    f"several workers died over the same task ({error}): they may need more memory than they have"
+                    f"several workers died over the same task ({error}): give them more memory, or reduce memory="
                 ) from error
             except FutureCancelledError as error:
                 raise PatchtraceError(
-                    f"the scheduler is gone ({error}): with -o the same command goes on where it was"
+                    f"the scheduler is gone ({error}): with -o the same command resumes the run"
                 ) from error
             except ModuleNotFoundError as error:
-                raise PatchtraceError(f"a worker lacks a part ({error}): install patchtrace there") from error
+                raise PatchtraceError(f"a worker lacks a package ({error}): install patchtrace on it") from error
 
     def _report(self) -> None:
         self.watch.remark(f"{self.done} tasks, {len(self._workers())} workers")
@@ -335,7 +337,7 @@ class DaskWork:
 
 
 async def _remove_silent(seconds: float, dask_scheduler: Any) -> None:
-    """On the scheduler: do without workers that have said nothing for so long; their nannies restart them."""
+    """On the scheduler: give up workers that have been silent for this time; their nannies restart them."""
     now = time.time()
     silent = [address for address, worker in dask_scheduler.workers.items() if now - worker.last_seen > seconds]
     if silent:

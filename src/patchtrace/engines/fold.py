@@ -29,7 +29,7 @@ PAIRS_OF_A_RUN, ANSWERS_OF_A_RUN = 10**9, 4_000_000
 
 
 class Rest(NamedTuple):
-    """Images that stand for many more which are not compared: each counts so often in normalisers, and nowhere else."""
+    """Images that stand for many more: each counts ``weight`` times in normalisers, and nowhere else."""
 
     images: ImageSet
     weight: float
@@ -94,9 +94,9 @@ class LocalWork(NamedTuple):
 def cut(
     engine: Engine, query: NoisyQuery, train: ImageSet, comparison: Comparison, budget: Budget
 ) -> tuple[int, int, int]:
-    """How many images make a block, how many blocks a run, and how many versions of the query are compared in one go.
+    """How many images make a block, how many blocks a run, and how many versions of the query are compared at once.
 
-    How a set is cut decides how sums are rounded. So blocks and runs depend on what is compared alone, whoever does it,
+    How a set is cut decides how sums are rounded. So blocks and runs depend only on what is compared, not on where,
     unless the memory is too small for them. Versions go together as far as their answers can wait in memory: fewer at
     once are better than answers that wait on disk.
     """
@@ -131,7 +131,7 @@ class Total:
         self._whole = _sum(self._whole, log_normaliser)
 
     def whole(self) -> NDArray[np.float64]:
-        """Of all so far."""
+        """The normaliser of all blocks so far."""
         if self._current is None:
             assert self._whole is not None, "a set has at least one image"
             return self._whole
@@ -179,7 +179,7 @@ def compared(
     most_images: int = MOST_IMAGES,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Blocks]:
-    """The query against the whole set. The answers can be gone through, several times, until the context ends."""
+    """The query against the whole set. The answers can be iterated over, several times, until the context ends."""
     patches = comparison.patches(*train.shape[1:])
     pairs = len(query) * comparison.pairs(*train.shape[1:]) * comparison.sides
     values = len(query) * patches * (1 + train.shape[0] * colours)
@@ -205,7 +205,7 @@ class Blocks:
         self._waiting = waiting
 
     def count_in(self, log_normaliser: NDArray[np.float64], weight: float) -> None:
-        """Let a block that is not among these count in the whole, so many times."""
+        """Count another block in the whole, ``weight`` times."""
         self.log_normaliser = np.logaddexp(self.log_normaliser, math.log(weight) + log_normaliser)
 
     def __iter__(self) -> Iterator[tuple[NDArray[np.float64], BlockResult]]:
@@ -232,7 +232,7 @@ def _added(result: BlockResult, mirrored: BlockResult) -> BlockResult:
 
 
 class _Waiting:
-    """Block results in the order they came; those beyond the budget lie in a temporary file."""
+    """Block results in the order they came; those beyond the budget are in a temporary file."""
 
     def __init__(self, memory: int) -> None:
         self._left = memory

@@ -46,9 +46,9 @@ class NativeEngine(Engine):
     Parameters
     ----------
     threads : int, optional
-        Without it, as many as the process may use (``OMP_NUM_THREADS`` if that is set).
+        By default as many as the process may use (``OMP_NUM_THREADS`` if that is set).
     instructions : str, optional
-        One of ``instruction_sets()``, for tests and benchmarks. Without it the fastest.
+        One of ``instruction_sets()``, for tests and benchmarks; by default the fastest.
     """
 
     name = "native"
@@ -60,7 +60,7 @@ class NativeEngine(Engine):
     def create(cls, compute: Compute, instructions: str = "") -> Self:
         super().create(compute)  # refuses a device
         if instructions and instructions not in instruction_sets():
-            raise PatchtraceError(f"this processor has no {instructions}: use machines of one kind")
+            raise PatchtraceError(f"this processor does not have {instructions}: use machines of one kind")
         return cls(compute.threads, instructions or None)
 
     @classmethod
@@ -89,7 +89,7 @@ class NativeEngine(Engine):
     ) -> BlockResult:
         """See :class:`patchtrace.engines.contract.Engine`.
 
-        Whatever the budget: it works on one image a thread, in tables of about the size of the second-level cache.
+        It ignores the budget: each thread works on one image, in tables of about the size of the second-level cache.
         """
         block = np.ascontiguousarray(block, dtype=np.float32)
         mean, squares = kernel().colour(block, comparison.border != "zero", self.threads)
@@ -144,11 +144,11 @@ def _numbers(axis: Axis) -> tuple[int, int, int, int]:
 
 
 def instruction_sets() -> list[str]:
-    """What this processor can run, the fastest first."""
+    """The instruction sets that this processor has, the fastest first."""
     return list(kernel().instruction_sets())
 
 
 def default_threads() -> int:
     """``OMP_NUM_THREADS``, or as many as the process may use."""
-    said = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    return int(said) if said.isdigit() and int(said) > 0 else int(kernel().processors())
+    configured = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    return int(configured) if configured.isdigit() and int(configured) > 0 else int(kernel().processors())

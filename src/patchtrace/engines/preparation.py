@@ -81,7 +81,7 @@ def _with_noise(pixels: NDArray[np.float64], noise: Noise, comparison: Compariso
     squares = [patch_sums((part**2).sum(axis=0), comparison) for part in (noise.pixels, noise.turned)]
     changes = work.signs * work.placed(*squares)
     query, plain, other = (patches(part, comparison) for part in (pixels, noise.pixels, noise.turned))
-    for row, source in enumerate(work.rows):  # row by row, so that patches need not all be laid out at once
+    for row, source in enumerate(work.rows):  # row by row, so that not all patches are copied at once
         taken = np.where(work.turned[row, :, None, None, None], other[row], plain[source][work.columns])
         changes[row] += 2 * work.signs[row] * np.einsum("pcij,pcij->p", query[row], taken)
     return np.asarray(changes)
@@ -123,7 +123,7 @@ def prepared(images: NDArray[np.float32], colour: NDArray[np.float64], compariso
 def middle_pixels(block: NDArray[np.float32], comparison: Comparison, asked: bool) -> NDArray[np.float32]:
     """The middle pixel of each patch: (images, channels, row positions, column positions), no copy.
 
-    Where colours are not asked for there are no channels, so that the same code then costs nothing.
+    Without colours there are no channels, so that the same code costs nothing.
     """
     height, width = block.shape[2:]
     middles = block[:, :, comparison.middle(height), comparison.middle(width)]
@@ -148,7 +148,7 @@ def window(values: Floats, axis: int, comparison: Comparison) -> Floats:
 
 
 class Answer(NamedTuple):
-    """What there is to say about one version of the query."""
+    """What an engine finds for one version of the query."""
 
     log_normaliser: NDArray[np.float64]  # (patches,)
     share: NDArray[np.float32]  # (patches, images)

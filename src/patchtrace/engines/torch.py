@@ -2,7 +2,7 @@
 
 PyTorch is an extra and slow to import: it is loaded when an engine is made, never with this module.
 
-What is computed are "distances": logits with the sign turned and without the offset of the query patch.
+What is computed are "distances": negated logits, without the offset of the query patch.
 
     ||x - s u||^2 / 2v  =  ||x||^2 / 2v  +  < -s x / v, u >  +  s^2 ||u||^2 / 2v
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-#: On a processor the tables that are worked on at once should stay near its cache. A GPU wants all the memory holds.
+#: On a processor, tables worked on at once should stay near its cache. A GPU is fastest with all that fits in memory.
 CACHE_BYTES = 16 << 20
 #: Pairs of patches from which on it pays to look for a GPU: importing PyTorch alone takes seconds.
 MANY_PAIRS = 10**10
@@ -73,7 +73,7 @@ class Version:
     signal, variance : float
         ``s`` and ``v``
     noise : Noise, optional
-        Of a patchwork.
+        Noise of a patchwork.
     parts : (3 + channels, row positions, column positions, images), in the precision and on the device of the work
         What :func:`_masses` answers, filled in batch by batch.
     """
@@ -189,7 +189,7 @@ class DeviceEngine(OnTorch):
 
     @abstractmethod
     def arranged(self, images: Tensor, middles: Tensor, layout: Layout, like: Tensor) -> Any:
-        """Prepared images and middle pixels as :meth:`parts` wants them for all versions, in the precision and on the
+        """Prepared images and middle pixels as :meth:`parts` needs them for all versions, in the precision and on the
         device."""
 
     @abstractmethod
@@ -228,7 +228,7 @@ class TorchEngine(DeviceEngine):
         inner = len(layout.columns.interior) + layout.reach
         stack = 4 * (channels * layout.comparison.taps + 1) * width  # twice while it is made, and the parts of it
         table = 4 * (inner**2 + width) * len(layout.rows.interior)  # with the copies that window and top-k make
-        # counted even if nobody asks for colours: the size decides how products are rounded, and shares must not change
+        # counted even without colours: the size decides how products are rounded, and shares must not change
         middles = 2 * channels * width
         return layout.rows.positions * (stack + middles), stack, table
 
@@ -288,7 +288,9 @@ def device_named(name: str | None) -> torch.device:
     try:
         import torch
     except ImportError:
-        raise PatchtraceError("this engine needs PyTorch: install patchtrace[torch]") from None
+        raise PatchtraceError(
+            "this engine requires PyTorch: install it with  pip install 'patchtrace[torch]'"
+        ) from None
 
     there = [kind for kind in ("cuda", "mps") if getattr(torch, kind).is_available()] + ["cpu"]
     try:
@@ -301,7 +303,7 @@ def device_named(name: str | None) -> torch.device:
 
 @contextmanager
 def with_threads(count: int | None) -> Iterator[None]:
-    """So many threads on a processor for the time being; PyTorch has one number for everything."""
+    """Use this number of threads for the time being; PyTorch has one number for everything."""
     import torch
 
     before = torch.get_num_threads()

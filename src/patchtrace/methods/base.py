@@ -32,7 +32,7 @@ class Requires(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What methods can be made from: everything that a command or an experiment has to offer.
+    """What methods can be made from: everything that a command or an experiment provides.
 
     A method takes what it needs of it in :meth:`Method.create` and names it in ``Method.options``.
 
@@ -90,14 +90,14 @@ METHODS: dict[str, tuple[type[Method], Mapping[str, Any]]] = {}
 
 
 def make_method(name: str, resources: Resources) -> Method:
-    """The method of this name, made from what there is.
+    """The method of this name, made from the resources.
 
     >>> from patchtrace.methods import Resources, make_method
     >>> make_method("pixel-dot", Resources(train=ImageSet.open(np.zeros((2, 8, 8, 3), np.uint8)))).settings()
     {'metric': 'dot'}
     """
     if name not in METHODS:
-        raise PatchtraceError(f"there is no method {name!r}: use {', '.join(METHODS)}")
+        raise PatchtraceError(f"there is no method {name!r}: use one of {', '.join(METHODS)}")
     kind, arguments = METHODS[name]
     return kind.create(resources, **arguments)
 
@@ -111,9 +111,9 @@ class Method(ABC):
     Attributes
     ----------
     name : str
-        What results of the method are called, and, unless ``variants`` says otherwise, what the user types.
+        Name of the method in results, and, unless there are ``variants``, on the command line.
     variants : mapping of str to mapping
-        Names that the user can type, each with the constructor arguments it stands for; by default the name alone.
+        Names on the command line, each with the constructor arguments it stands for; by default the name alone.
     requires : Requires
         What the method requires besides pictures.
     options : frozenset of str
@@ -137,14 +137,25 @@ class Method(ABC):
 
     @classmethod
     def create(cls, resources: Resources, **arguments: Any) -> Self:
-        """Make the method from what there is; ``arguments`` are those of the variant."""
+        """Make the method from the resources; ``arguments`` are those of the variant."""
         return cls(**arguments)
 
     def fit(self, train: Any) -> Self:
-        """Take the training set: an ImageSet, or anything that ``ImageSet.open`` takes."""
+        """Set the training images.
+
+        Parameters
+        ----------
+        train : ImageSet, path, array, ...
+            Anything that ``ImageSet.open`` takes.
+
+        Returns
+        -------
+        Self
+            The method itself.
+        """
         images = ImageSet.open(train)
         if len(images) == 0:
-            raise PatchtraceError("the training set holds no image")
+            raise PatchtraceError("the training set holds no image: give at least one")
         self._check(images)
         self.train_ = images
         return self
@@ -174,14 +185,14 @@ class Method(ABC):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """All settings as plain data, for the record."""
+        """All settings as plain data, as results save them."""
 
     def describe(self) -> str:
-        """One line for people about what is compared; empty where the name says it."""
+        """One line about what is compared; empty if the name is enough."""
         return ""
 
     def _check(self, train: ImageSet) -> None:  # noqa: B027  # most methods work on any set
-        """Refuse a training set that the method cannot work on."""
+        """Raise a PatchtraceError for a training set that the method cannot work on."""
 
     def _opened(self, queries: Any) -> tuple[ImageSet, ImageSet]:
         """The training set and the queries at its size."""

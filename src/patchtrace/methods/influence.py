@@ -18,18 +18,18 @@ class MachineInfluence(Method):
     """Influence in the score machine: exact, and signed.
 
     A score above 0 says: with more of this image the machine would denoise the query better. Below 0: worse. So an
-    image can be a true opponent, which shares of a softmax cannot say.
+    image can be a true opponent, which the shares of a softmax cannot express.
 
     Parameters
     ----------
     timesteps : sequence of int, optional
-        Where the loss is taken. Without it, at ten timesteps spread evenly over the schedule.
-    draws : int
-        Noises at each timestep. It wants more of them than NDA.
-    seed : int
-        Of the noise.
+        Timesteps of the loss; by default ten, spread evenly over the schedule.
+    draws : int, default 4
+        Number of noises at each timestep. The method needs more of them than NDA.
+    seed : int, default 0
+        Noise seed.
     patches, schedule, border
-        As for :class:`patchtrace.ScoreMachine`.
+        As for :class:`patchtrace.ScoreMachine`, with the same defaults.
     compute : Compute, default Compute()
         Engine, device, threads and memory.
 

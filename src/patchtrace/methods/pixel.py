@@ -1,4 +1,4 @@
-"""The plainest rival: whole pictures compared pixel by pixel."""
+"""The simplest baseline: whole pictures compared pixel by pixel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from patchtrace.methods.base import Method
 from patchtrace.progress import Progress
 
 Metric = Literal["cosine", "dot"]
-#: Training images that are float64 at once.
+#: Training images that are converted to float64 at once.
 BLOCK = 1024
 
 
@@ -24,8 +24,8 @@ class PixelSimilarity(Method):
 
     Parameters
     ----------
-    metric : {"cosine", "dot"}
-        Whether pictures are first brought to length 1.
+    metric : {"cosine", "dot"}, default "cosine"
+        Whether pictures are first normalised to length 1, or not.
 
     Examples
     --------

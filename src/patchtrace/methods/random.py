@@ -1,4 +1,4 @@
-"""Chance: the floor that any other method has to be above."""
+"""Random scores: the baseline that every other method has to beat."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from patchtrace.progress import Progress
 
 class RandomScores(Method):
     """Scores drawn evenly from 0 to 1; the same seed gives the same scores.
+
+    Parameters
+    ----------
+    seed : int, default 0
+        Seed of the scores.
 
     Examples
     --------

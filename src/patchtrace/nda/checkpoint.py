@@ -1,4 +1,4 @@
-"""Unfinished work of one query, kept so that a run that was killed goes on where it was."""
+"""Unfinished work of one query, kept so that a run that was killed can be resumed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from patchtrace.cache import Arrays, Cache
 
-#: What a run that is killed may lose, besides the draws it is at.
+#: Seconds of work that a killed run may lose, besides its current draws.
 SECONDS_BETWEEN_SAVES = 10.0
 
 

@@ -19,8 +19,8 @@ Values = NDArray[np.float64]
 
 #: How much the spread of all images counts in that of each, in samples.
 PRIOR = 2.0
-#: Images that may belong to the top are drawn this often to see how often they do; many images less often, because
-#: among so many hardly anything is settled, so that all of them are drawn at most so many times.
+#: Trials that estimate how often a candidate belongs to the top: the usual number, the least, and a limit of trials
+#: times candidates. Many candidates have fewer trials, because among so many hardly anything is settled.
 TRIALS, LEAST_TRIALS, MOST_DRAWN = 2000, 100, 40_000_000
 #: Numbers that are drawn at once: 4 MB, of which some copies are held.
 AT_ONCE = 500_000
@@ -35,8 +35,8 @@ class Moments:
     mean, squares : float64 (train,)
         Mean over draws, and the sum over samples of their squared differences to it (half for a single draw).
     inner : float64 (train,)
-        Of the first pair: a quarter of the squared difference within it. It tells something of the variance while there
-        is no second one.
+        A quarter of the squared difference within the first pair: an estimate of the variance while there is no second
+        pair.
     samples, draws : int
         Pairs or single draws so far, and draws in them.
     """
@@ -72,11 +72,11 @@ class Moments:
         return self.samples > 1 or self.draws == 2
 
     def variance(self) -> Values:
-        """Of one pair, for each image: what was seen of its own, and what all images have in common.
+        """Variance of one pair, for each image: from its own samples, and from what all images have in common.
 
         From few samples of one image alone the variance would often come out far too small. What they have in common is
         a variance that grows with the mean, or with its square: the larger of the two, because draws in which an image
-        suddenly counts are rare, and few samples have not seen them.
+        suddenly counts are rare, and a few samples miss them.
         """
         degrees = max(self.samples - 1, 1)
         own = self.squares / degrees if self.samples > 1 else self.inner
@@ -132,7 +132,7 @@ def chance_of_top(found: Estimate, top: int, seed: int = 0) -> Values:
     if not np.isfinite(found.error).all():
         return np.full(images, np.nan)
     error = found.inflated()
-    # whoever lies below the least of the list even if both err by five errors is no candidate
+    # an image that is below the last of the list even if both are off by five errors is not a candidate
     floor = np.partition(found.mean - 5 * error, images - top)[images - top]
     candidates = np.flatnonzero(found.mean + 5 * error >= floor)
     rng = np.random.default_rng(seed)
@@ -158,7 +158,7 @@ class Allocation:
     costs : sequence of float
         Work of one draw at each level.
     most : int
-        Draws that a level may have.
+        Draw limit of each level.
     """
 
     costs: Sequence[float]
@@ -169,7 +169,7 @@ class Allocation:
         """Pairs to add at each level, so that all work so far grows by about a third.
 
         One by one they go where the variance of the images around the end of the list falls most for its cost. If that
-        level may have no more, there is nothing to be gained elsewhere.
+        level has reached its limit, draws elsewhere would not help.
         """
         counts = np.array([level.pairs for level in levels])
         mean = np.mean([level.mean for level in levels], axis=0)

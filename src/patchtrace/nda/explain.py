@@ -1,7 +1,7 @@
 """Why an image has its share: which of its patches resemble which patches of the query, where, and how strongly.
 
-Nothing of this is stored with a result. It is computed again from recipe and images: one pass over the whole set gives
-the normaliser of each query patch, and what single images do with it follows from them alone.
+None of this is stored with a result. It is computed again from recipe and images: one pass over the whole set gives
+the normaliser of each query patch, and with it single images can be explained on their own.
 """
 
 from __future__ import annotations
@@ -79,10 +79,11 @@ class Pair:
     Parameters
     ----------
     index : int
-        Of the training image.
+        Index of the training image.
     grids : one float64 (rows, columns) for each step
         The part of each query patch that the image accounts for, from 0 to 1.
     partners : one Partners for each step
+        The patch of the image that resembles each query patch most.
     heat : one float64 (height, width) for each step
         Which pixels of the training image do the explaining. Sums to the step's part of the share.
     share : float
@@ -120,20 +121,20 @@ def explain(
     compute: Compute | None = None,
     progress: Progress | None = None,
 ) -> Explanation:
-    """Look closer at one query of a result.
+    """Explain one query of a result, patch by patch.
 
     Parameters
     ----------
     result : Attribution
-        Made by NDA.
+        A result of NDA.
     queries, train : ImageSet
         The images of the result.
     query : int, default 0
-        Which of the queries.
+        Number of the query, counted from 0.
     images : int, default 50
-        How many images, from the top of the list, are looked at patch by patch.
+        Number of images, from the top of the list, to explain.
     draws : int or None, default 2
-        How many draws of the noise to use: the first of those that the result has. None: all of them, so that the
+        Number of draws of the noise to use, the first of those that the result has. None: all of them, so that the
         numbers add up to the shares of the result. With fewer the explanation has errors of its own.
     compute : Compute, default Compute()
         Engine, device, threads and memory.
@@ -165,8 +166,8 @@ def explain(
     for number, some in plan.walk([[(0, drawn)] for drawn in counts]):
         noisy = some.on(clean)
         for step in plan.levels[number].steps:
-            tell = count.per_image(len(some) * step.cost)
-            with compared(engine, noisy, train, step.comparison, compute.budget, progress=tell) as blocks:
+            report = count.per_image(len(some) * step.cost)
+            with compared(engine, noisy, train, step.comparison, compute.budget, progress=report) as blocks:
                 grid = _patch_shares(blocks, chosen)
             rows, columns = (step.comparison.axis(side).positions for side in train.shape[1:])
             weight = step.weight / len(plan.levels) / plan.patches
@@ -179,9 +180,9 @@ def explain(
 
 
 def _details(result: Attribution, queries: ImageSet, train: ImageSet, query: int) -> NDADetails:
-    """What NDA knows of the result, if it can be computed again from these images."""
+    """The details of the result, if it can be computed again from these images."""
     if result.nda is None or result.nda.shortlist is not None:
-        raise PatchtraceError(f"a result of method {result.method!r} has no patches to look at: use method nda")
+        raise PatchtraceError(f"a result of method {result.method!r} cannot be explained: use a result of method 'nda'")
     if result.nda.noise is not NoiseOrigin.SEED:
         raise PatchtraceError(
             "the noise of this result was given by the caller: only noise from a seed can be drawn again"
@@ -193,7 +194,7 @@ def _details(result: Attribution, queries: ImageSet, train: ImageSet, query: int
 
 
 def _patch_shares(blocks: Blocks, chosen: NDArray[np.intp]) -> NDArray[np.float32]:
-    """What chosen images have of each query patch, in the mean over versions: (images, patches)."""
+    """The shares of the chosen images in each query patch, in the mean over versions: (images, patches)."""
     found = np.empty((len(chosen), blocks.log_normaliser.shape[1]), np.float32)
     start = 0
     for part, block in blocks:
@@ -206,18 +207,37 @@ def _patch_shares(blocks: Blocks, chosen: NDArray[np.intp]) -> NDArray[np.float3
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """One query against the whole set, with its best images looked at closely. Made by :func:`explain`.
+    """One query against the whole set, with its best images explained. Made by :func:`explain`.
 
     Parameters
     ----------
     steps : tuple of Step
+        Scales and noise levels, in the order of ``grids``.
     train : ImageSet
+        The collection.
     images : int (images,)
-        The training images that are looked at, best first.
+        Indices of the explained images, best first.
     grids : one float32 (images, rows, columns) for each step
         The part of each query patch that each of them accounts for, from 0 to 1, in the mean over draws.
     shares : float64 (train,)
-        Of all images, from the result.
+        Shares of all images, from the result.
+    clean : float32 (channels, height, width)
+        The query.
+    noisy : one NoisyQuery for each step
+        The query with the noise of the step.
+    normalisers : one float64 (versions, patches) for each step
+        Log of the normaliser of each query patch.
+    threads : int, optional
+        Number of threads of :meth:`pairs`; by default all.
+
+    Examples
+    --------
+    >>> import patchtrace as pt
+    >>> train = pt.ImageSet.open(np.random.default_rng(0).integers(0, 256, (9, 8, 8, 3), dtype=np.uint8))
+    >>> result = pt.NDA(pt.Recipe((pt.Level(100, (pt.Scale(patch=3),)),))).fit(train).attribute(train.subset([7]))
+    >>> found = pt.explain(result, train.subset([7]), train)
+    >>> found.maps().shape, int(found.mosaic().owner[4, 4]), found.coverage()[0][0]
+    ((9, 8, 8), 7, 1)
     """
 
     steps: tuple[Step, ...]
@@ -235,7 +255,7 @@ class Explanation:
         return self.train.shape[1:]
 
     def step_shares(self) -> Floats:
-        """What each step adds to the share of each image that is looked at: (steps, images). Sums to their shares."""
+        """What each step adds to the share of each explained image: (steps, images). Sums to their shares."""
         return np.stack(
             [
                 step.weight * grid.sum(axis=(1, 2), dtype=np.float64)
@@ -251,18 +271,18 @@ class Explanation:
         )
 
     def whole(self, steps: Sequence[int] | None = None) -> Floats:
-        """What all images could have at each pixel of the query: (height, width). Sums to 1."""
+        """The sum of all shares at each pixel of the query: (height, width). Sums to 1."""
         return sum(  # type: ignore[return-value]
             step.weight * spread(np.ones((step.rows, step.columns)), step.comparison, self.size)
             for step in (self.steps if steps is None else [self.steps[i] for i in steps])
         )
 
     def on_pixels(self, grid: Floats, step: Step) -> Floats:
-        """Numbers of query patches at a step on the pixels of the query: (height, width)."""
+        """Values of query patches at a step, spread on the pixels of the query: (height, width)."""
         return spread(grid, step.comparison, self.size)
 
     def mosaic(self) -> Mosaic:
-        """For each pixel the image, of those that are looked at, that accounts for most of it."""
+        """For each pixel the explained image that accounts for most of it."""
         parts = self.maps() / self.whole()
         best = parts.argmax(axis=0)
         return Mosaic(self.images[best], np.take_along_axis(parts, best[None], axis=0)[0])
@@ -278,17 +298,31 @@ class Explanation:
             mask = np.zeros(self.size, dtype=np.bool_)
             mask[max(0, top) : max(0, bottom), max(0, left) : max(0, right)] = True
         if mask.shape != self.size or not mask.any():
-            raise PatchtraceError(f"the region has no pixel of the {self.size[0]} x {self.size[1]} query")
+            raise PatchtraceError(
+                f"the region has no pixel in the query: use one inside {self.size[0]} x {self.size[1]}"
+            )
         return np.asarray(self.maps()[:, mask].sum(axis=1) / self.whole()[mask].sum())
 
     def coverage(self) -> list[tuple[int, float]]:
-        """What the best 1, 2, 5, 10, ... images have together, up to all of them."""
+        """The joint share of the best 1, 2, 5, 10, ... images, up to all of them: (number, share) pairs."""
         total = np.sort(self.shares)[::-1].cumsum()
         counts = [c for power in range(9) for c in (10**power, 2 * 10**power, 5 * 10**power) if c < len(total)]
         return [(c, float(total[c - 1])) for c in [*counts, len(total)]]
 
     def pair(self, index: int, matches: int = 20) -> Pair:
-        """The query and one training image, any of the set: which patches resemble which."""
+        """Which patches of the query resemble which patches of one training image, any of the set.
+
+        Parameters
+        ----------
+        index : int
+            Index of the training image.
+        matches : int, default 20
+            Number of matches to keep.
+
+        Returns
+        -------
+        Pair
+        """
         return self.pairs([index], matches)[0]
 
     def _sides(self, index: int) -> list[NDArray[np.float32]]:
@@ -297,7 +331,7 @@ class Explanation:
         return [image, image[..., ::-1]] if self.steps[0].comparison.flips else [image]
 
     def pairs(self, indices: Sequence[int], matches: int = 20, progress: Progress | None = None) -> list[Pair]:
-        """The same for several images."""
+        """The same as :meth:`pair` for several images; ``progress`` is called with (done, total)."""
         found: list[list[_StepPair]] = [[] for _ in indices]
         count = Counter(progress, len(self.steps) * len(indices))
         with ThreadPoolExecutor(self.threads or os.cpu_count()) as pool:  # NumPy lets other threads work meanwhile
@@ -377,7 +411,7 @@ def _step_pair(
 
 
 def _weights(query: NoisyQuery, left: list[Floats], right: Floats, normaliser: Floats, group: _Group, k: int) -> Floats:
-    """The part that each pair of a group has of its query patch, in the mean over versions: (query, train or 1)."""
+    """The part of its query patch that each pair of a group has, in the mean over versions: (query, train or 1)."""
     total: Floats = np.zeros(1)
     own = right[group.train]
     for number, (_, signal, variance, _) in enumerate(query):
@@ -422,7 +456,7 @@ def _groups(comparison: Comparison, size: tuple[int, int]) -> list[_Group]:
 
 
 def spread(values: Floats, comparison: Comparison, size: tuple[int, int]) -> Floats:
-    """Numbers of patches (..., rows, columns) laid evenly on the pixels that each patch has: (..., height, width)."""
+    """Values of patches (..., rows, columns), spread evenly on the pixels of each patch: (..., height, width)."""
     down, across = (_pixels_of(comparison, side) for side in size)
     return np.asarray(down @ values @ across.T)
 

@@ -31,7 +31,7 @@ from patchtrace.recipe import DEFAULT_SIZE, Recipe, Stopping
 KEPT_PART = 8
 #: Bytes that Python and its libraries take, that an image's name takes, and that comparisons have at the least.
 PROCESS_BYTES, ID_BYTES, LEAST_ROOM = 120_000_000, 100, 10_000_000
-#: With less, blocks may be smaller than usual, and the last digits others.
+#: With less, blocks may be smaller than usual, and the last digits may differ.
 ROOM_FOR_ALL_BLOCKS = 150_000_000
 
 
@@ -51,8 +51,8 @@ class NDA(Method):
     parts : bool, default False
         Whether the result keeps what each level and scale adds to the scores.
     checkpoint : path, optional
-        Directory in which work is kept until somebody deletes it. A run that was killed goes on from there when it is
-        started again, and ends with the same numbers.
+        Directory in which unfinished work is kept until it is deleted. A run that was killed resumes from there when
+        it is started again, and ends with the same numbers.
     compute : Compute, default Compute()
         Engine, device, threads, memory and cluster. All give the same numbers.
 
@@ -127,7 +127,7 @@ class NDA(Method):
             Images that stand for others which are not in the training set: they count in normalisers only.
         progress : callable or Watch, optional
             Called with (done, total), in pairs of patches. With ``draws="auto"`` the total is what is planned so far.
-            A Watch also hears how settled the list of a query is, and the result for each query.
+            A Watch also receives a remark on how settled a list is, and the result for each query.
 
         Returns
         -------
@@ -144,7 +144,7 @@ class NDA(Method):
         if start is not None:
             if self.parts or noise is not None:
                 raise PatchtraceError(
-                    "a result is continued with noise from its seed and without parts: leave them out"
+                    "a result is continued with noise from its seed and without parts: leave out noise and parts"
                 )
             _check_start(start, recipe, train, opened)
         images = len(train) + (len(rest.images) if rest else 0)
@@ -166,7 +166,9 @@ class NDA(Method):
                 run = QueryRun(setting, query.block(0, 1)[0], work, checkpoint)
                 if start is not None and start.nda is not None:
                     run.resume(start.nda, number)
-                if recipe.draws != "auto" and number == 0:  # all have as many, or, in a continued result, about as many
+                if (
+                    recipe.draws != "auto" and number == 0
+                ):  # the same for all, or, in a continued result, about the same
                     count.total = len(opened) * run.work_to(recipe.draws)
                 run.run()
                 found, details = run.details()
@@ -255,10 +257,10 @@ def attribute(
 
 
 def check_images(result: Attribution, train: ImageSet, queries: ImageSet) -> None:
-    """Refuse images that are not those of the result."""
+    """Raise a PatchtraceError if these are not the images of the result."""
     for images, name in ((train, "train"), (queries, "queries")):
         if images.fingerprint() != result.facts[name]["fingerprint"]:
-            raise PatchtraceError(f"these are not the images of the result: the {name} changed since it was made")
+            raise PatchtraceError(f"the images of {name!r} changed since the result was made: use the original ones")
 
 
 def _check_start(start: Attribution, recipe: Recipe, train: ImageSet, queries: ImageSet) -> None:
@@ -276,14 +278,14 @@ def _check_start(start: Attribution, recipe: Recipe, train: ImageSet, queries: I
 
 
 def _room(memory: int, queries: int, plan: Plan, images: int, parts: bool) -> tuple[Budget, bool]:
-    """What is left for comparisons when the process and what it knows of each image have taken theirs.
+    """The memory left for comparisons after that of the process and of what is kept for each image.
 
     Also whether the result can hold what a later run could continue with.
     """
     steps = len(plan.steps) if parts else 0
     moments = 24 * len(plan.levels)
     each = ID_BYTES + moments + 8 * (2 * len(plan.levels) + 8 + steps)  # of the query at work, with what it computes
-    each += 3 * 8 * together(images)  # draws that are summed in one go
+    each += 3 * 8 * together(images)  # draws that are summed at once
     each += 2 * queries * (16 + 4 * steps)  # of the result, for each query and then joined
     room = memory - PROCESS_BYTES - images * each
     if images * each > 3 * memory // 4:
@@ -323,7 +325,7 @@ def _with_noise(
     eps = {level.t: _checked(given, level.t, shape) for level in recipe.levels}
     counts = {len(noise) for noise in eps.values()}
     if len(counts) > 1:
-        raise PatchtraceError("the noise has more draws at one t than at another: give each t the same number")
+        raise PatchtraceError("the noise has more draws at one t than at another: give each t the same number of draws")
     return replace(recipe, draws=counts.pop()), eps
 
 

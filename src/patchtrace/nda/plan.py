@@ -1,4 +1,4 @@
-"""A recipe as work: the one walk over levels, scales and draws that scoring, explanations and evaluation all take."""
+"""A recipe as work: the one walk over levels, scales and draws that scoring, explanations and evaluation share."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from patchtrace.engines import Comparison, NoisyQuery
 from patchtrace.nda_details import Part
 from patchtrace.recipe import Recipe
 
-#: Draws of a level that are compared in one go, at the most.
+#: Limit of draws of a level that are compared at once.
 TOGETHER = 16
 #: What a query patch costs besides its pairs, in pairs: at 32 x 32 a draw at P 21 takes half the time of one at P 5.
 WORK_OF_A_PATCH = 300
-#: Up to so many patches within the picture what a patchwork keeps of an image stays in the cache. Pictures with more
-#: are sampled in pairs; they have so many patches that chance matters less.
+#: Limit of patches within the picture for a patchwork: up to it, its tables of an image stay in the cache. Pictures
+#: with more patches are sampled in pairs; they have so many that chance matters less.
 PATCHWORK_PATCHES = 256
 
 

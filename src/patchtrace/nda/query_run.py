@@ -23,7 +23,7 @@ KEPT = ("mean", "squares", "inner", "samples", "draws")
 
 
 def together(images: int) -> int:
-    """Draws of a level that are compared in one go with so many images: all of them are held at once."""
+    """Draws of a level that are compared at once with so many images: their results are held together."""
     return max(2, min(TOGETHER, 3_000_000 // images // 2 * 2))
 
 
@@ -36,7 +36,7 @@ class Setting:
     plan : Plan
         What is compared.
     images, compared : int
-        Images that are scored, and those with the ones that stand for others.
+        Images that are scored, and images that are compared: with those that stand for others.
     stopping : Stopping
         When draws are enough.
     noise : mapping of t to float32 (draws, channels, height, width), optional
@@ -44,9 +44,9 @@ class Setting:
     parts, keep : bool
         Whether the result holds what each level and scale adds, and what a later run could continue with.
     count : Counter
-        Of all work.
+        Counter of all work.
     watch : Watch
-        Hears how settled a list is.
+        Receives remarks on how settled the list is.
     """
 
     plan: Plan
@@ -63,7 +63,7 @@ class Setting:
 class QueryRun:
     """One query: its draws so far, and more of them.
 
-    With a checkpoint it begins with what lies there, and saves its own state there from time to time.
+    With a checkpoint it starts from the state saved there, and saves its own from time to time.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class QueryRun:
             moments.samples, moments.draws = start.samples[query][level], start.draws[query][level]
 
     def work_to(self, draws: int) -> int:
-        """What is missing until all levels have so many draws."""
+        """The work left until all levels have this number of draws."""
         return self._work([max(0, draws - moments.draws) for moments in self.moments])
 
     def run(self) -> None:
@@ -144,7 +144,7 @@ class QueryRun:
         return Ended.TIME if late else None
 
     def _draw(self) -> None:
-        """Draw until each level has what it is to have in this round."""
+        """Draw until each level has reached its target of this round."""
         some = together(self.setting.images)
         ranges = [
             [(first, min(first + some, target)) for first in range(moments.draws, target, some)]
@@ -160,7 +160,7 @@ class QueryRun:
                 values += found
                 if self.setting.parts:
                     self.sums[place] += found.sum(axis=0) / len(self.plan.levels)
-            size = 1 if draws.patchwork or self.setting.noise is not None else 2  # noises of the caller are no pairs
+            size = 1 if draws.patchwork or self.setting.noise is not None else 2  # the caller's noises are not pairs
             for start in range(0, len(values), size):
                 self.moments[number].add(values[start : start + size])
             if self.checkpoint and self.checkpoint.due():

@@ -30,11 +30,11 @@ COARSE_LEVELS = (
     Level(100, (Scale(3), Scale(7))),
     Level(200, (Scale(5),)),
 )
-#: For each image of the shortlist so many of the others are compared, to stand for all others in the normaliser.
+#: Number of other images compared for each image of the shortlist, to stand for all others in the normaliser.
 SAMPLED_PART = 0.5
-#: The part of a collection that is listed where the caller does not say how many.
+#: The part of a collection that is listed by default.
 DEFAULT_PART = 0.1
-#: Of the best 10 and of the best 100 of an exact reference, the part that a shortlist of this part of a collection has.
+#: Fraction of the best 10 and the best 100 of an exact reference that a shortlist of this part of a collection holds.
 #: Measured by `benchmarks/scale.py recall`, with 5,000 photographs of 32 x 32.
 MEASURED_RECALL = {
     0.01: (0.7667, 0.3275),
@@ -45,12 +45,12 @@ MEASURED_RECALL = {
     0.3: (1.0, 0.9967),
     0.5: (1.0, 0.9983),
 }
-#: What the coarse pass takes for an image, in draws of the exact one, and draws of that, about: what progress goes by.
+#: For progress: the work of the coarse pass for an image, in draws of the exact one, and a guess of those draws.
 COARSE_WORK, USUAL_DRAWS = 1 / 25, 8
 
 
 class NDAShortlist(NDA):
-    """NDA in two passes. **Approximate**: who is in the shortlist, and how much all others weigh, is estimated.
+    """NDA in two passes. **Approximate**: the shortlist, and the weight of all other images, are estimated.
 
     First all images are ranked at a quarter of their size or less, which takes a small part of the time. The best of
     them, the shortlist, are then scored as NDA scores them, with one difference: the normaliser of the softmax needs
@@ -64,7 +64,7 @@ class NDAShortlist(NDA):
         Images that are scored exactly, for each query. A collection with no more is scored exactly as a whole, and the
         result is one of method ``nda``.
     recipe, stopping, checkpoint, compute
-        As for :class:`NDA`.
+        As for :class:`NDA`, with the same defaults.
 
     Examples
     --------
@@ -93,7 +93,7 @@ class NDAShortlist(NDA):
     @classmethod
     def create(cls, resources: Resources, **arguments: Any) -> Self:
         if resources.parts:
-            raise PatchtraceError("parts are known of exact results only: leave out parts or the shortlist")
+            raise PatchtraceError("only exact results have parts: leave out parts or the shortlist")
         return cls(
             resources.shortlist or max(1, round(DEFAULT_PART * len(resources.train))),
             resources.recipe,
@@ -239,7 +239,7 @@ def chosen(scores: NDArray[np.floating[Any]], shortlist: int) -> tuple[NDArray[n
 
 
 def measured_recall(part: float) -> Recall | None:
-    """What the longest measured list had that is no longer than this; None if all that were measured are longer.
+    """Recall of the longest measured list that is not longer than this; None if all measured lists are longer.
 
     >>> measured_recall(0.12)
     Recall(part=0.1, best_10=0.9917, best_100=0.9383)
