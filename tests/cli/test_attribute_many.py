@@ -75,11 +75,11 @@ def test_a_cluster_gives_the_same_table(photos, query, call):
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("address", ["local:none", "tcp://127.0.0.1:9"])
-def test_a_cluster_that_cannot_be_had_is_an_error_with_a_hint(photos, query, call, monkeypatch, address):
-    monkeypatch.setattr("patchtrace.cluster.TIMEOUT", 0.5)
+@pytest.mark.parametrize(("address", "wrong"), [("local:none", 2), ("tcp://127.0.0.1:9", 1)])
+def test_a_cluster_that_cannot_be_had_is_an_error_with_a_hint(photos, query, call, monkeypatch, address, wrong):
+    monkeypatch.setattr("patchtrace.engines.dask.TIMEOUT", 0.5)
     code, _, err = call("attribute", query, "--train", photos, "--size", "8", "--cluster", address)
-    assert code == 1
+    assert code == wrong
     assert "local:" in err
 
 
@@ -89,7 +89,7 @@ def test_a_shortlist_says_that_it_is_approximate(photos, query, call, tmp_path):
     assert code == 0
     assert "approximate: a coarse pass chose 3 of the 6 images" in out
     assert "2.png" in out.splitlines()[2]
-    assert Attribution.load(tmp_path / "run").settings["shortlist"]["images"] == 3
+    assert Attribution.load(tmp_path / "run").nda.shortlist.images == 3
     assert call("refine", tmp_path / "run")[0] == 1  # what is approximate is not continued
     for option in ("--parts", "--report"):
         value = [tmp_path / "page.html"] if option == "--report" else []
