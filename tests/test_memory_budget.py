@@ -18,10 +18,10 @@ IMAGES = 60_000
 SCRIPT = """
 import re, sys
 from pathlib import Path
-from patchtrace import NDA, ImageSet, Level, Recipe, Scale
+from patchtrace import NDA, Compute, ImageSet, Level, Recipe, Scale
 train = ImageSet.open(sys.argv[1])
 recipe = Recipe((Level(100, (Scale(3),)), Level(300, (Scale(5),))), draws=16)
-NDA(recipe, memory=sys.argv[2], threads=2).fit(train).attribute(train.pixels[:1])
+NDA(recipe, compute=Compute(memory=sys.argv[2], threads=2)).fit(train).attribute(train.pixels[:1])
 print(1024 * int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]))
 """
 

@@ -152,7 +152,7 @@ def test_names_tell_runs_apart(call, file, runs, tmp_path):
         (["truth.npz"], 2, "RUN"),
         (["truth.npz", "nowhere"], 2, "nowhere is not a directory"),
         (["nothing.npz", "runs/good"], 2, "nothing.npz"),
-        (["truth.npz", "runs/good", "--against", "bad"], 2, "there is no such run, only good"),
+        (["truth.npz", "runs/good", "--against", "bad"], 2, "there is no such run or method, use one of good"),
         (["truth.npz", "runs"], 1, "no readable result"),
         (["runs/good/scores.npy", "runs/good"], 1, "single array"),
     ],

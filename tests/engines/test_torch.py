@@ -153,6 +153,7 @@ BUDGET = """
 import resource, sys
 import numpy as np
 import patchtrace.engines.torch as module
+from patchtrace.compute import Compute
 from patchtrace.engines import Comparison, NoisyQuery, get_engine, preparation
 
 name, dtype, colours = sys.argv[1], sys.argv[2], sys.argv[3] == "True"
@@ -161,7 +162,7 @@ module.CACHE_BYTES = 1 << 40  # as on a GPU: only the budget limits what is done
 preparation.precision = lambda *_: np.dtype(dtype).type
 block = np.random.default_rng(0).uniform(-1, 1, (24, 3, 32, 32)).astype(np.float32)
 query = NoisyQuery.of(block[0], block[:1], 0.9, np.sqrt(0.19))
-engine = get_engine(name, device="cpu", threads=1)
+engine = get_engine(Compute(engine=name, device="cpu", threads=1))
 comparison = Comparison(patch, 1, "orthonormal", "match", 100)
 engine.compare(query, block[:1], comparison, 1, colours=colours)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -263,7 +264,7 @@ def test_float64_is_computed_on_the_processor_where_the_device_has_none(monkeypa
 
 def test_without_pytorch_the_error_says_what_to_install(engine, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(PatchtraceError, match=r"install patchtrace\[torch\]"):
+    with pytest.raises(PatchtraceError, match=r"pip install 'patchtrace\[torch\]'"):
         type(engine)()
 
 

@@ -55,7 +55,7 @@ def test_no_browser_is_opened_where_none_is_wanted(opened, train):
 
 def test_a_wider_address_is_warned_of(opened, train):
     done = call("--train", train, "--no-open", "--host", "0.0.0.0")
-    assert "others can reach this address" in done.stderr
+    assert "other machines can reach this address" in done.stderr
     assert done.stdout.startswith("http://localhost:")
 
 
