@@ -14,6 +14,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 
+# doctests are looked for in every file, and to import a toy is to register it for all tests
+collect_ignore = ["toys"]
+
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared" / "data"
 

@@ -38,7 +38,7 @@ def attribute(capsys, plugins, *arguments):
 
 
 def test_a_method_in_one_file_is_offered_everywhere(capsys):
-    found = attribute(capsys, ["source", "method"], "stripes://3", "--train", "stripes://9", "--method", "mean-colour")
+    found = attribute(capsys, ["source", "method"], "lines://3", "--train", "lines://9", "--method", "mean-colour")
     assert found["method"] == "mean-colour"
     assert [query["ranking"][0]["id"] for query in found["queries"]] == ["0", "1", "2"]
     for command in ("attribute", "serve", "lds", "counterfactual", "compare"):
@@ -47,7 +47,7 @@ def test_a_method_in_one_file_is_offered_everywhere(capsys):
 
 
 def test_an_engine_in_one_file_does_the_work(capsys):
-    words = ("stripes://1", "--train", "stripes://9", "--preset", "quick")
+    words = ("lines://1", "--train", "lines://9", "--preset", "quick")
     ours = attribute(capsys, ["source", "engine"], *words, "--engine", "counting")
     assert ours["settings"]["engine"] == "counting"
     assert int(Path("calls.txt").read_text()) > 0
@@ -59,9 +59,9 @@ def test_an_engine_in_one_file_does_the_work(capsys):
 
 def test_a_source_in_one_file_opens_wherever_a_path_does(capsys):
     Image.new("RGB", (16, 16), "red").save("query.png")
-    found = attribute(capsys, ["source"], "query.png", "--train", "stripes://6", "--method", "pixel")
+    found = attribute(capsys, ["source"], "query.png", "--train", "lines://6", "--method", "pixel")
     assert len(found["queries"][0]["ranking"]) == 6
-    assert run([*plugin("source"), "index", "stripes://6", "-o", "kept.store", "-q"]) == 0
+    assert run([*plugin("source"), "index", "lines://6", "-o", "kept.store", "-q"]) == 0
     assert run(["store", "info", "kept.store"]) == 0
     assert "6" in capsys.readouterr().out
 

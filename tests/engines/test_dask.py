@@ -248,7 +248,7 @@ def test_workers_compute_with_the_instructions_of_who_asks(two, monkeypatch):
     (there,) = dask_work.DaskWork(two, slowest, train, Budget(MEMORY)).masses(jobs)
     np.testing.assert_array_equal(there, here)
     monkeypatch.setattr(slowest, "instructions", "abacus")
-    with pytest.raises(PatchtraceError, match="has no abacus"):
+    with pytest.raises(PatchtraceError, match="does not have abacus"):
         list(dask_work.DaskWork(two, slowest, train, Budget(MEMORY)).masses(jobs))
 
 
