@@ -20,7 +20,7 @@ BASE = Recipe((Level(100, (Scale(3, weight=0.75), Scale(4, pool=2, weight=0.25))
 
 @pytest.fixture
 def study(tmp_path):
-    """Arguments for a truth of 20 images and 8 queries that the base recipe with flips foretells."""
+    """Arguments for a truth of 20 images and 8 queries that the base recipe with flips predicts."""
     rng = np.random.default_rng(0)
     for folder, count in (("train", 20), ("queries", 8)):
         (tmp_path / folder).mkdir()

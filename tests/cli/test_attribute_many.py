@@ -48,7 +48,7 @@ def test_a_stopped_run_goes_on_and_ends_the_same(photos, tmp_path, call, monkeyp
     assert one.nda.record() == other.nda.record()
 
 
-def test_who_stops_reading_does_not_stop_the_run(photos, tmp_path):
+def test_a_closed_pipe_does_not_stop_the_run(photos, tmp_path):
     """As in `patchtrace attribute ... | head -1`."""
     words = ["attribute", photos, "--train", photos, "--size", "8", "--draws", "2", "-o", tmp_path / "run", "-q"]
     child = subprocess.Popen([sys.executable, "-m", "patchtrace", *map(str, words)], stdout=subprocess.PIPE)

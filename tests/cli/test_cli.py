@@ -128,7 +128,7 @@ def test_several_collections_are_one(call, photos, query):
     assert ids == {"sub/1.png", "sub/3.png", "sub/5.png", "2.png"}
 
 
-def test_a_layout_can_be_said(call, tmp_path):
+def test_a_layout_can_be_given(call, tmp_path):
     np.save(tmp_path / "grey.npy", np.random.default_rng(0).integers(0, 256, (5, 9, 9), dtype=np.uint8))
     command = ("attribute", tmp_path / "grey.npy", "--train", tmp_path / "grey.npy", "--preset", "quick", "--json")
     code, _, err = call(*command)
@@ -379,6 +379,9 @@ def test_settings_come_from_file_then_environment_then_flag(call, photos, query,
 def test_the_environment_knows_options_by_the_names_of_their_flags(call, photos, query, monkeypatch):
     monkeypatch.setenv("PATCHTRACE_ATTRIBUTE_JSON", "1")
     assert json.loads(call("attribute", query, "--train", photos, *FAST)[1])["method"] == "nda"
+    monkeypatch.setenv("PATCHTRACE_STORE_INFO_JSON", "1")
+    call("index", photos, "-o", photos.parent / "photos.store", "--jobs", 1)
+    assert json.loads(call("store", "info", photos.parent / "photos.store")[1])["images"] == 6
 
 
 @pytest.mark.parametrize("text", ["[attribute]\ntopp = 1", "[fly]\ntop = 1", "attribute = 3", "= 3"])

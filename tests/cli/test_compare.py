@@ -1,4 +1,4 @@
-"""patchtrace compare: which run foretells retraining best, in a table, a CSV and a figure."""
+"""patchtrace compare: which run predicts retraining best, in a table, a CSV and a figure."""
 
 from __future__ import annotations
 

@@ -125,11 +125,23 @@ def test_a_report_for_each_query(call, photos, query, tmp_path):
     assert report.exists()
 
 
+@pytest.mark.parametrize("method", ["pixel", "random"])
+def test_a_report_of_a_method_that_does_not_compare_patches(call, photos, query, tmp_path, method):
+    report = tmp_path / "ranking.html"
+    arguments = ["--method", method, "--size", 12, "--report", report, "--json"]
+    code, out, _ = call("attribute", query, "--train", photos, *arguments)
+    assert code == 0
+    page = report.read_text()
+    assert "query.png resembles</title>" in page
+    assert all(hit["id"] in page for hit in json.loads(out)["queries"][0]["ranking"])
+    assert '"mosaic":null' in page  # nothing about patches
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--method", "pixel", "--report", "r.html"], "does not compare"),
         (["--report", "nowhere/r.html"], "no such directory"),
+        (["--method", "nda-shortlist", "--report", "r.html"], "exact comparison"),
     ],
 )
 def test_reports_that_cannot_be_are_refused_before_the_work(call, photos, query, arguments, says):

@@ -16,7 +16,7 @@ import click
 import patchtrace
 from patchtrace.cli.ablate import ablate
 from patchtrace.cli.attribute import attribute
-from patchtrace.cli.common import printable
+from patchtrace.cli.common import note
 from patchtrace.cli.compare import compare_command
 from patchtrace.cli.counterfactual import counterfactual
 from patchtrace.cli.demo import demo
@@ -24,6 +24,7 @@ from patchtrace.cli.doctor import doctor
 from patchtrace.cli.explain import explain_command
 from patchtrace.cli.generate import generate
 from patchtrace.cli.index import index, store_command
+from patchtrace.cli.kinds import FILE
 from patchtrace.cli.lds import lds_command
 from patchtrace.cli.recipe import recipe
 from patchtrace.cli.refine import refine
@@ -74,18 +75,21 @@ def _load_plugins(_: click.Context, __: click.Parameter, plugins: tuple[str, ...
                 continue
             spec = importlib.util.spec_from_file_location(Path(plugin).stem, plugin)
             assert spec is not None
-            module = importlib.util.module_from_spec(spec)
             assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
         except (ImportError, OSError, SyntaxError) as error:
             raise click.UsageError(f"cannot load the plugin {plugin}: {error}") from error
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "PATCHTRACE"})
+SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "PATCHTRACE", "show_default": True}
+
+
+@click.group(context_settings=SETTINGS)
 @click.version_option(patchtrace.__version__, prog_name="patchtrace", message="%(prog)s %(version)s")
 @click.option(
     "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     expose_value=False,
     is_eager=True,
     callback=_read_config,
@@ -146,7 +150,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """Print a warning without the place in the code that it comes from."""
-    click.echo(f"warning: {printable(str(message))}", err=True)
+    note(f"warning: {message}")
 
 
 def _exit_code(error: BaseException) -> int:
@@ -158,15 +162,15 @@ def _exit_code(error: BaseException) -> int:
             error.show()
             return error.exit_code
         case click.Abort() | KeyboardInterrupt():
-            click.echo("interrupted: nothing was left half-written", err=True)
+            note("interrupted: nothing was left half-written")
             return INTERRUPTED
         case PatchtraceError():
-            click.echo("\n".join(printable(line) for line in f"error: {error}".splitlines()), err=True)
+            note(*f"error: {error}".splitlines())
             return FATAL
         case BrokenPipeError():  # a closed pipe, such as `head`, has read enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         case OSError() | MemoryError():
-            click.echo(f"error: {str(error) or 'out of memory: try a smaller --memory or --size'}", err=True)
+            note(f"error: {str(error) or 'out of memory: try a smaller --memory or --size'}")
             return FATAL
     raise error

@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from patchtrace.cli.common import ended, progress_bar
-from patchtrace.cli.options import check_output, directory_option
-from patchtrace.cli.recipe_study import check_study, names_of, study_of, study_options
-from patchtrace.evaluate.ablation import TITLES, Ablation, AblationPlan, AblationRow, draw, write_rows
+from patchtrace.cli import options as opts
+from patchtrace.cli.common import ended, note, progress_bar
+from patchtrace.cli.kinds import names_of
+from patchtrace.cli.recipe_study import study_of, study_options
+from patchtrace.evaluate.ablation import TITLES, Ablation, AblationRow, draw, write_rows
 from patchtrace.evaluate.axes import AXES, as_text
 from patchtrace.evaluate.tables import text_table
 
@@ -18,17 +19,13 @@ from patchtrace.evaluate.tables import text_table
 @click.command()
 @study_options
 @click.option(
-    "--axes",
-    callback=names_of(tuple(AXES)),
-    metavar="NAME,NAME,...",
-    help=f"Settings to vary: {', '.join(AXES)}.  [default: all that the base recipe has]",
+    "--axes", type=names_of(AXES), help=f"Settings to vary: {', '.join(AXES)}.  [default: all that the base recipe has]"
 )
-@directory_option("-o", "--output", required=True, help="Directory for table and figures.")
-@directory_option("--cache", help="Directory that keeps parts of scores.  [default: parts/ in the output]")
+@opts.output("Directory for table and figures.", required=True)
 def ablate(**options: Any) -> int:
-    """Measure the effect of each setting of a recipe, by the LDS in TRUTH.
+    """Measure the effect of each setting of a recipe on the LDS.
 
-    TRUTH is a file of subsets and losses, as patchtrace lds writes it. One setting at a time is varied around a base
+    TRUTH is a file of subsets and losses, as `patchtrace lds` writes it. One setting at a time is varied around a base
     recipe. Scores are sums of parts that are computed once and kept: the same command resumes a run that was
     interrupted, and another run computes only what is new.
 
@@ -38,16 +35,17 @@ def ablate(**options: Any) -> int:
       patchtrace ablate truth.npz --train photos/ --queries val/ --axes k,gamma --draws 4 -o ablation/
       patchtrace ablate truth.npz --train photos/ --queries val/ --values timestep=100,200 --values patch=3,5,7 -o a/
 
-    Each value is judged on the same queries that the best one would be chosen on, which flatters it: patchtrace tune
-    chooses on some queries and reports on others.
+    The best value is judged on the same queries that it is chosen on, which flatters it: `patchtrace tune` chooses on
+    some queries and reports on others.
     """
-    base = check_study(options)
     output: Path = options["output"]
-    check_output(output, [*options["train"], *options["query"]])
-    ablation, train, queries = study_of(Ablation, options, base, options["cache"] or output / "parts")
+    ablation = study_of(Ablation, options, output)
     plan = ablation.plan(options["axes"])
-    if not options["quiet"]:
-        _announce(plan, ablation)
+    note(
+        f"{len(plan.settings)} settings of {len(plan.parts)} parts, {plan.missing} to be computed; in all "
+        f"{plan.bytes / 1e6:,.0f} MB in {ablation.store.directory}",
+        quiet=options["quiet"],
+    )
     with progress_bar("comparing", options["quiet"]) as progress:
         rows = ablation.run(options["axes"], progress=progress)
     write_rows(rows, output / "ablation.csv")
@@ -56,7 +54,7 @@ def ablate(**options: Any) -> int:
         stale.unlink(missing_ok=True)  # of an older run, whose rows are replaced
     for axis in dict.fromkeys(row.axis for row in rows):
         click.echo(table([row for row in rows if row.axis == axis]))
-    return ended(output, train, queries, quiet=options["quiet"])
+    return ended(output, ablation.train.skipped + ablation.queries.skipped, quiet=options["quiet"])
 
 
 def table(rows: list[AblationRow]) -> str:
@@ -82,12 +80,3 @@ def table(rows: list[AblationRow]) -> str:
     ]
     header = [rows[0].axis, "LDS", "95 % interval", "against the base recipe", "engine seconds"]
     return f"{title}\n{text_table(header, cells)}"
-
-
-def _announce(plan: AblationPlan, ablation: Ablation) -> None:
-    store = ablation.store
-    click.echo(
-        f"{len(plan.settings)} settings of {len(plan.parts)} parts, {plan.missing} to be computed; in all "
-        f"{plan.bytes / 1e6:,.0f} MB in {store.directory}",
-        err=True,
-    )

@@ -14,28 +14,11 @@ from typing import Any, get_args
 import click
 
 from patchtrace.attribution import TableFormat
-from patchtrace.cli.common import print_table, progress_bar, report_skipped, write_run
-from patchtrace.cli.options import (
-    SOURCE,
-    check_method_options,
-    check_output,
-    chosen_recipe,
-    collection_options,
-    compute_from,
-    compute_options,
-    directory_option,
-    draws_options,
-    method_options,
-    opened_from,
-    quiet_option,
-    read_collection,
-    read_queries,
-    recipe_options,
-    resources_from,
-)
-from patchtrace.methods import make_method
+from patchtrace.cli import options as opts
+from patchtrace.cli.common import ended, note, print_table, progress_bar, write_run
+from patchtrace.cli.kinds import COUNT, NEW_FILE, SEED, SOURCE
+from patchtrace.cli.values import check_method, check_output, check_outside, method_from, opened_from, read_pictures
 from patchtrace.nda.checkpoint import cache
-from patchtrace.recipe import DEFAULT_SIZE, PRESET_SIZES
 from patchtrace.viewer.query_report import look_closer, make_report
 
 #: Where a run keeps unfinished work, inside its output directory.
@@ -44,44 +27,42 @@ UNFINISHED = "unfinished"
 
 @click.command()
 @click.argument("query", nargs=-1, required=True, type=SOURCE)
-@collection_options
-@method_options
-@recipe_options
-@click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="Number of images to show.")
-@directory_option("-o", "--output", help="Directory for all results.")
+@opts.collection
+@opts.method
+@opts.recipe
+@click.option("--top", type=COUNT, default=10, help="Number of images to show.")
+@opts.output("Directory for all results.")
 @click.option(
     "--format",
     type=click.Choice(get_args(TableFormat)),
     help="Format of the ranking in the output directory.  [default: csv]",
 )
 @click.option(
-    "--report",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="File for a report (HTML, self-contained); with several queries, one file each.",
+    "--report", type=NEW_FILE, help="File for a self-contained HTML report; with several queries, one file for each."
 )
-@draws_options
-@click.option("--flips/--no-flips", default=None, help="Also compare with mirrored training images.")
-@click.option("--seed", type=click.IntRange(0), help="Noise seed, or seed of random scores.")
-@click.option("--parts", is_flag=True, help="Also save what each level and scale adds to the scores.")
-@compute_options
+@opts.draws
+@opts.flips
+@click.option("--seed", type=SEED, help="Noise seed, or seed of random scores.")
+@click.option("--parts", is_flag=True, help="Also save the contribution of each level and scale to the scores.")
+@opts.compute
 @click.option(
     "--cluster", metavar="ADDRESS|local:N", help="Compare on the workers of a dask scheduler, or in N local processes."
 )
 @click.option(
     "--shortlist",
-    type=click.IntRange(1),
+    type=COUNT,
     metavar="N",
     help="Number of images to score exactly, after a coarse pass over all of them; approximate, for huge collections.",
 )
-@click.option("--query-key", help="Array of a .npz, or column of a table, that holds the queries.")
-@click.option("--json", is_flag=True, help="Print JSON instead of a table.")
-@quiet_option
+@opts.query_key
+@opts.json
+@opts.quiet
 @click.option("-v", "--verbose", is_flag=True, help="Also print the number and size of the images, and the recipe.")
 @click.pass_context
 def attribute(context: click.Context, /, **options: Any) -> int:
     """Rank the images of a collection by how much a QUERY picture resembles them.
 
-    QUERY is an image, several, a folder, or any other source that --train takes too.
+    QUERY is an image, a folder, or anything else that --train accepts; several may be given.
 
     \b
     Examples:
@@ -96,7 +77,8 @@ def attribute(context: click.Context, /, **options: Any) -> int:
       patchtrace attribute q.png --train millions.store --shortlist 5000
       patchtrace attribute q.png --train shard.parquet --train-key image --format parquet -o run/
 
-    With -o, the same command resumes a run that was stopped or killed.
+    With -o, the same command resumes a run that was stopped or killed. A report of nda explains the ranking patch by
+    patch; a report of another method shows the ranking.
 
     The share of an image is the part of the query's patches that it accounts for. It says how much the query
     resembles that image compared with the rest of the collection, not that it was copied.
@@ -104,27 +86,17 @@ def attribute(context: click.Context, /, **options: Any) -> int:
     # errors in the options are found before the first image is read
     if options["shortlist"] and options["method"] == "nda":
         options["method"] = "nda-shortlist"
-    _check_usage(context, options)
-    recipe, compute = chosen_recipe(context, options), compute_from(options)
+    _check_usage(options)
+    recipe, compute = check_method(context, options)
     output, quiet = options["output"], options["quiet"]
     if output:
-        check_output(output, [*options["train"], *options["query"]])
-    train = read_collection(options, PRESET_SIZES.get(options["preset"], DEFAULT_SIZE), quiet)
-    queries = read_queries(options, train, quiet)
-    resources = resources_from(
-        options,
-        train,
-        recipe,
-        compute,
-        shortlist=options["shortlist"],
-        parts=options["parts"],
-        checkpoint=output and output / UNFINISHED,
-    )
-    method = make_method(options["method"], resources).fit(train)
-    if options["verbose"] and not quiet:
+        check_output(output, *options["train"], *options["query"])
+    train, queries = read_pictures(options)
+    method = method_from(options, train, recipe, checkpoint=output and output / UNFINISHED)
+    if options["verbose"]:
         channels, height, width = train.shape
-        click.echo(f"{len(queries)} queries, {len(train)} images, {height} x {width}, {channels} channels", err=True)
-        click.echo(method.describe() or options["method"], err=True)
+        size = f"{len(queries)} queries, {len(train)} images, {height} x {width}, {channels} channels"
+        note(size, method.describe() or options["method"], quiet=quiet)
     with progress_bar("comparing", quiet) as progress:
         # a table appears as soon as its query is done, JSON is one piece
         progress.show = None if options["json"] else partial(print_table, top=options["top"])
@@ -141,16 +113,13 @@ def attribute(context: click.Context, /, **options: Any) -> int:
             command = shlex.join(["patchtrace", *sys.argv[1:]])
             answer = look_closer(result, queries, train, query, compute=compute, command=command, progress=progress)
             make_report(path, answer)
-        if not quiet:
-            click.echo(f"written to {path}", err=True)
+        note(f"written to {path}", quiet=quiet)
     if options["json"]:
         click.echo(json.dumps(result.to_json(options["top"]), indent=1))
-    if output and not quiet:
-        click.echo(f"written to {output}", err=True)
-    return report_skipped(result.skipped, listed)
+    return ended(output, result.skipped, listed, quiet=quiet)
 
 
-def _check_usage(context: click.Context, options: dict[str, Any]) -> None:
+def _check_usage(options: dict[str, Any]) -> None:
     """An option that would not be used is an error, not silence."""
     if options["format"] and not options["output"]:
         raise click.UsageError(
@@ -159,22 +128,13 @@ def _check_usage(context: click.Context, options: dict[str, Any]) -> None:
     if options["format"] == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise click.UsageError("Parquet needs pyarrow: install it with  pip install 'patchtrace[parquet]'")
     for name in ("parts", "report"):
-        if options["shortlist"] and options[name]:
+        if options["method"] == "nda-shortlist" and options[name]:
             raise click.UsageError(
                 f"--{name} requires an exact comparison with all images, --shortlist is approximate: use one of them"
             )
-    check_method_options(context, options["method"])
     report: Path | None = options["report"]
     if report:
-        if options["method"] != "nda":
-            raise click.UsageError(
-                f"--report shows patches, which --method {options['method']} does not compare: use --method nda"
-            )
-        for source in map(Path, options["train"]):
-            if source.is_dir() and report.resolve().is_relative_to(source.resolve()):
-                raise click.UsageError(
-                    f"--report {report} lies in {source}, whose images are read: choose a place outside of it"
-                )
+        check_outside("--report", report, options["train"])
         if not report.resolve().parent.is_dir():
             raise click.UsageError(f"--report {report}: there is no such directory, create it first")
 

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -118,49 +117,59 @@ def write_run(
 ) -> Path | None:
     """Everything about the run, in place of an older one; returns the list of unreadable images, if there is one."""
     result.save(output)
-    ranking, recipe, skipped = output / f"ranking.{table}", output / "recipe.toml", output / "skipped.csv"
+    ranking, recipe = output / f"ranking.{table}", output / "recipe.toml"
     result.export(ranking)
     with replacing(output / "sheet.png") as temporary:
         contact_sheet(result, queries, train, **for_the_sheet).save(temporary, format="PNG")
-    written = {ranking}
+    stale = {*(output / f"ranking.{kind}" for kind in get_args(TableFormat)), recipe} - {ranking}
     if result.nda:
         with replacing(recipe) as temporary:
             temporary.write_text(result.nda.recipe.to_toml(), encoding="utf-8")
-        written.add(recipe)
-    if result.skipped:
-        list_skipped(result.skipped, skipped)
-        written.add(skipped)
+        stale.remove(recipe)
     # files that only the older run had are deleted last, so that nothing is lost if something fails before
-    for stale in {*(output / f"ranking.{kind}" for kind in get_args(TableFormat)), recipe, skipped} - written:
-        stale.unlink(missing_ok=True)
-    return skipped if result.skipped else None
+    listed = list_skipped(result.skipped, output / "skipped.csv")
+    for path in stale:
+        path.unlink(missing_ok=True)
+    return listed
 
 
-def list_skipped(skipped: tuple[Skipped, ...], path: Path) -> None:
-    """Write which images could not be read, and why."""
+def list_skipped(skipped: tuple[Skipped, ...], path: Path) -> Path | None:
+    """Write which images could not be read, and why, in place of an older list; returns the path if there are any."""
+    if not skipped:
+        path.unlink(missing_ok=True)
+        return None
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(("of", "id", "reason"))
-        writer.writerows((item.of, item.id, item.reason) for item in skipped)
+        csv.writer(stream).writerows([("of", "id", "reason"), *((item.of, item.id, item.reason) for item in skipped)])
+    return path
 
 
-def report_skipped(skipped: tuple[Skipped, ...], listed: Path | None = None) -> int:
-    """Print how many images could not be read, and which unless a file lists them; returns the exit code."""
+def note(*lines: str, quiet: bool = False) -> None:
+    """Print lines on stderr, unless only results are wanted."""
+    for line in () if quiet else lines:
+        click.echo(printable(line), err=True)
+
+
+def echo_lines(text: str) -> None:
+    """Print a table that may contain names from outside."""
+    for line in text.splitlines():
+        click.echo(printable(line))
+
+
+def ended(
+    written: Path | None, skipped: tuple[Skipped, ...], listed: Path | None = None, *, quiet: bool = False
+) -> int:
+    """Report where results are and how many images could not be read, and which unless a file lists them.
+
+    Returns the exit code.
+    """
+    if written is not None:
+        note(f"written to {written}", quiet=quiet)
     if not skipped:
         return 0
     where = f"; listed in {listed}" if listed else ":"
-    click.echo(f"{len(skipped)} image{'s' * (len(skipped) > 1)} could not be read{where}", err=True)
+    note(f"{len(skipped)} image{'s' * (len(skipped) > 1)} could not be read{where}")
     if listed is None:
-        for item in skipped[:20]:
-            click.echo(f"  {printable(item.id)}: {printable(item.reason)}", err=True)
+        note(*(f"  {item.id}: {item.reason}" for item in skipped[:20]))
         if len(skipped) > 20:
-            click.echo(f"  and {len(skipped) - 20} more; -o DIR lists them all", err=True)
+            note(f"  and {len(skipped) - 20} more; -o DIR lists them all")
     return UNREADABLE
-
-
-def ended(written: str | Path | None, train: ImageSet, queries: ImageSet | None = None, *, quiet: bool = False) -> int:
-    """Report where results were written and which images could not be read; returns the exit code."""
-    if written is not None and not quiet:
-        click.echo(f"written to {written}", err=True)
-    skipped = queries.skipped if queries else ()
-    return report_skipped(train.skipped + tuple(replace(item, of="queries") for item in skipped))

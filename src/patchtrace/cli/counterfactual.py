@@ -7,25 +7,10 @@ from typing import Any
 
 import click
 
-from patchtrace.cli.common import ended, printable, progress_bar
-from patchtrace.cli.experiments import (
-    load_runs,
-    method_options,
-    resources_from,
-    runs_option,
-    training_from,
-    training_options,
-    units_options,
-)
-from patchtrace.cli.options import (
-    check_output,
-    collection_options,
-    default_size,
-    directory_option,
-    quiet_option,
-    read_collection,
-    recipe_from,
-)
+from patchtrace.cli import options as opts
+from patchtrace.cli.common import echo_lines, ended, note, progress_bar
+from patchtrace.cli.kinds import COUNT, POSITIVE, SEED
+from patchtrace.cli.values import check_output, judged_resources, load_runs, read_collection, recipe_from, training_from
 from patchtrace.evaluate import Counterfactual, counterfactual_experiment
 from patchtrace.evaluate.counterfactual import CHANCE, OTHER_SEED
 from patchtrace.evaluate.experiment import USUAL_METHODS
@@ -35,44 +20,34 @@ from patchtrace.methods.base import Requires
 
 
 @click.command()
-@collection_options
-@training_options
+@opts.collection
+@opts.training
+@click.option("--queries", type=COUNT, default=8, help="Number of pictures that the model makes.")
 @click.option(
-    "--queries", type=click.IntRange(1), default=8, show_default=True, help="Number of pictures that the model makes."
+    "--remove", type=COUNT, help="Number of images to remove for each picture.  [default: a fifth of the collection]"
 )
-@click.option(
-    "--remove",
-    type=click.IntRange(1),
-    help="Number of images to remove for each picture.  [default: a fifth of the collection]",
-)
-@method_options
-@runs_option
-@click.option(
-    "--lam",
-    type=click.FloatRange(0, min_open=True),
-    help="Ridge (lambda) of trak and dtrak, as chosen by `patchtrace lds`.",
-)
-@click.option("--steps", type=click.IntRange(1, 1000), default=50, show_default=True, help="Number of sampling steps.")
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the noise and of the random removals."
-)
+@opts.methods
+@opts.runs
+@click.option("--lam", type=POSITIVE, help="Ridge parameter (lambda) of trak and dtrak, as chosen by `patchtrace lds`.")
+@click.option("--steps", type=click.IntRange(1, 1000), default=50, help="Number of sampling steps.")
+@click.option("--seed", type=SEED, default=0, help="Seed of the noise and of the random removals.")
 @click.option(
     "--chance-models",
-    type=click.IntRange(1),
-    help="Number of random removals; with fewer than queries, several share one.  [default: one for each query]",
+    type=COUNT,
+    help="Number of models with random removals; if too few, queries share them.  [default: one for each query]",
 )
-@units_options
+@opts.units
 @click.option("--originals-only", is_flag=True, help="Stop after making the pictures to attribute.")
-@directory_option("-o", "--output", required=True, help="Directory for models, pictures, tables and figures.")
-@quiet_option
+@opts.output("Directory for models, pictures, tables and figures.", required=True)
+@opts.quiet
 def counterfactual(**options: Any) -> int:
     """Remove the images that a picture resembles most, train again, and see what the same noise becomes.
 
     A model of the whole collection makes some pictures. For each of them, and each method, a model is trained without
-    the images that the method ranks first, and makes the picture again from the same noise. The more it changes, by L2
-    or by the cosine of embeddings, the more the removed images mattered. Without --method and --run the methods are nda
-    and pixel. They are
-    compared with two baselines: chance, which removes as many at random, and another seed, which removes none.
+    the images that the method ranks first, and makes the picture again from the same noise. The more the picture
+    changes, in L2 distance or in the cosine of embeddings, the more the removed images mattered. There are two
+    baselines: `chance` removes as many images at random, `another seed` removes none. Without --method and --run the
+    methods are nda and pixel.
 
     \b
     Examples:
@@ -83,18 +58,18 @@ def counterfactual(**options: Any) -> int:
       patchtrace counterfactual --train photos/ --run nda-64=runs/64/ -o removed/
       patchtrace counterfactual --train photos/ --model ddpm-cifar --device cuda --shard 3/16 -o removed/
 
-    The same command resumes a run that was interrupted: only models that are missing are trained. The
-    directory then holds each row (counterfactual.csv), their summary (summary.csv), box plots (l2.png, cosine.png), the
+    The same command resumes a run that was interrupted: only models that are missing are trained. The directory then
+    holds a table of all changes (counterfactual.csv), its summary (summary.csv), box plots (l2.png, cosine.png), the
     pictures before and after (sheet.png), and all settings (counterfactual.json).
     """
     methods = tuple(dict.fromkeys(options["methods"] or (() if options["runs"] else USUAL_METHODS)))
     _check_usage(options, methods)
-    output, quiet, cosine = options["output"], options["quiet"], options["encoder"] != "none"
+    output, quiet = options["output"], options["quiet"]
     require_matplotlib()
     runs = load_runs(options["runs"], taken=(*methods, CHANCE, OTHER_SEED))
-    check_output(output, list(options["train"]))
-    train = read_collection(options, default_size(options), quiet)
-    resources = resources_from(options, train, lam=options["lam"] or 1.0)
+    check_output(output, *options["train"])
+    train = read_collection(options)
+    resources = judged_resources(options, train)
     experiment = Counterfactual(
         train,
         output,
@@ -116,28 +91,24 @@ def counterfactual(**options: Any) -> int:
                 methods=methods,
                 runs=runs,
                 resources=resources,
-                cosine=cosine,
-                shard=options["shard"],
-                jobs=options["jobs"],
+                cosine=options["encoder"] != "none",
                 progress=progress,
+                **{name: options[name] for name in ("shard", "jobs")},
             )
     if options["originals_only"]:
-        if not quiet:
-            click.echo(f"the model that made them is {experiment.model}", err=True)
-        return ended(output / "originals", train, quiet=quiet)
+        note(f"the model that made them is {experiment.model}", quiet=quiet)
+        return ended(output / "originals", train.skipped, quiet=quiet)
     if result is None:
-        click.echo("part {} of {} is done; other parts are missing".format(*options["shard"]), err=True)
-        return ended(None, train)
-    click.echo("\n".join(map(printable, str(result).splitlines())))
-    if not quiet:
-        for remark in result.remarks:
-            click.echo(printable(remark), err=True)
-    return ended(output, train, quiet=quiet)
+        note("part {} of {} is done; other parts are missing".format(*options["shard"]))
+        return ended(None, train.skipped)
+    echo_lines(str(result))
+    note(*result.remarks, quiet=quiet)
+    return ended(output, train.skipped, quiet=quiet)
 
 
 def _check_usage(options: Mapping[str, Any], methods: tuple[str, ...]) -> None:
     """An option that would not be used is an error, not silence."""
-    recipe_from(dict(options))
+    recipe_from(options)
     for name in ("preset", "recipe"):
         if options[name] is not None and not {"nda", "nda-shortlist"} & set(methods):
             raise click.UsageError(f"--{name} has no meaning without --method nda")

@@ -8,8 +8,8 @@ import click
 import numpy as np
 
 from patchtrace.attribution import Attribution
+from patchtrace.cli import options as opts
 from patchtrace.cli.common import print_table, progress_bar, write_run
-from patchtrace.cli.options import quiet_option
 from patchtrace.demo import painted_from, postcards
 from patchtrace.drawing.parts import percent
 from patchtrace.nda import NDA
@@ -25,17 +25,10 @@ SOURCE = 0.05
 
 
 @click.command()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    default="demo",
-    show_default=True,
-    help="Directory for all results.",
-)
-@quiet_option
+@opts.output("Directory for all results.", default="demo")
+@opts.quiet
 def demo(output: Path, quiet: bool) -> None:
-    """Draw 600 postcards, let the score machine paint queries from a few of them, and find these again.
+    """Draw 600 postcards, paint queries from a few of them with the score machine, and find those few again.
 
     \b
     Example:

@@ -29,7 +29,7 @@ EXTRAS = {
 
 @click.command()
 def doctor() -> None:
-    """Show which engines work here, with how many threads and which instructions, and which extras are installed.
+    """Show which engines work on this machine, their threads and instruction sets, and which extras are installed.
 
     \b
     Example:

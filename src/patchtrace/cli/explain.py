@@ -10,8 +10,10 @@ import click
 import numpy as np
 
 from patchtrace.attribution import Attribution
-from patchtrace.cli.common import printable, progress_bar
-from patchtrace.cli.options import compute_from, compute_options, directory_option, quiet_option, read_again
+from patchtrace.cli import options as opts
+from patchtrace.cli.common import note, printable, progress_bar
+from patchtrace.cli.kinds import COUNT
+from patchtrace.cli.values import compute_from, read_again
 from patchtrace.drawing.explanation import Look, mosaic_picture, overview, pair_picture, proponents
 from patchtrace.drawing.parts import percent
 from patchtrace.errors import PatchtraceError
@@ -20,30 +22,26 @@ from patchtrace.nda.explain import Explanation, Pair, explain
 
 
 @click.command("explain")
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--query", default="0", show_default=True, help="Id of the query, or its number, counted from 0.")
+@opts.run
+@click.option("--query", default="0", help="Id of the query, or its number, counted from 0.")
 @click.option(
-    "--train",
-    multiple=True,
-    help="Id or number of an image to explain; may be given several times.  [default: the best]",
+    "--train", multiple=True, help="Id or number of an image to explain; may be repeated.  [default: the best]"
 )
 @click.option(
     "--region",
     type=click.IntRange(0),
     nargs=4,
     metavar="TOP LEFT BOTTOM RIGHT",
-    help="Rectangle of the query, in pixels at the compared size, for which shares are listed too.",
+    help="Rectangle of the query to list shares for, in pixels at the compared size.",
 )
-@click.option(
-    "--images", type=click.IntRange(1, 50), default=3, show_default=True, help="Number of best images to explain."
-)
-@click.option("--draws", type=click.IntRange(1), default=2, show_default=True, help="Number of the run's draws to use.")
+@click.option("--images", type=click.IntRange(1, 50), default=3, help="Number of best images to explain.")
+@click.option("--draws", type=COUNT, default=2, help="Number of the run's draws to use.")
 @click.option("--all-draws", is_flag=True, help="Use all draws, so that the numbers add up to the shares of the run.")
-@directory_option("-o", "--output", required=True, help="Directory for the pictures.")
-@compute_options
-@quiet_option
+@opts.output("Directory for the pictures.", required=True)
+@opts.compute
+@opts.quiet
 def explain_command(run: Path, **options: Any) -> int:
-    """Show which patches of a query resemble which patches of its best images, in a saved RUN.
+    """Show which patches of a query in a saved RUN resemble which patches of its best images.
 
     Writes overview.png (the query and its best images), mosaic.png (for each pixel the image that accounts for most
     of it), proponents.png (largest and smallest shares), pair-NUMBER.png for each image (heat maps on both sides) and
@@ -65,23 +63,23 @@ def explain_command(run: Path, **options: Any) -> int:
         draws = None if options["all_draws"] else options["draws"]
         explanation = explain(result, queries, train, query, draws=draws, compute=compute, progress=progress)
     look = Look(result, query, queries, train, explanation)
-    region = _in_region(look, options["region"]) if options["region"] else None
+    region = _in_region(look, options["region"]) if options["region"] else []
     best = [int(index) for index in explanation.images[: max(6, options["images"])]]
     with progress_bar("looking at patches", quiet) as progress:
         pairs = {pair.index: pair for pair in explanation.pairs([*dict.fromkeys([*best, *chosen])], progress=progress)}
+    shown = [pairs[index] for index in chosen or best[: options["images"]]]
     written = {
         "overview": overview(look, [pairs[index] for index in best]),
         "mosaic": mosaic_picture(look),
         "proponents": proponents(look),
-        **{f"pair-{index}": pair_picture(look, pairs[index]) for index in chosen or best[: options["images"]]},
+        **{f"pair-{pair.index}": pair_picture(look, pair) for pair in shown},
     }
     output.mkdir(parents=True, exist_ok=True)
     for name, picture in written.items():
         with replacing(output / f"{name}.png") as temporary:
             picture.save(temporary, format="PNG")
-    shown = [pairs[index] for index in chosen or best[: options["images"]]]
     found = numbers(look, explanation, shown)
-    if region is not None:
+    if options["region"]:
         found["region"] = {"rectangle": options["region"], "shares": region}
     with replacing(output / "explanation.json") as temporary:
         temporary.write_text(json.dumps(found, indent=1), encoding="utf-8")
@@ -89,9 +87,9 @@ def explain_command(run: Path, **options: Any) -> int:
         for pair in shown:
             hit = look.hit(pair.index)
             click.echo(f"{percent(hit.share):>8}  {printable(hit.id)}")
-        for row in found.get("region", {}).get("shares", [])[:10]:
+        for row in region[:10]:
             click.echo(f"{percent(row['share']):>8}  of the region  {printable(row['id'])}")
-        click.echo(f"written to {output}: {', '.join(f'{name}.png' for name in written)}, explanation.json", err=True)
+    note(f"written to {output}: {', '.join(f'{name}.png' for name in written)}, explanation.json", quiet=quiet)
     return 0
 
 

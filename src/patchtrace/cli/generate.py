@@ -9,47 +9,37 @@ import click
 import numpy as np
 
 from patchtrace.attribution import Attribution, facts_of
-from patchtrace.cli.common import print_table, progress_bar, report_skipped, write_run
-from patchtrace.cli.options import (
-    check_output,
-    collection_options,
-    compute_from,
-    compute_options,
-    directory_option,
-    quiet_option,
-    read_collection,
-)
+from patchtrace.cli import options as opts
+from patchtrace.cli.common import ended, print_table, progress_bar, write_run
+from patchtrace.cli.kinds import COUNT, SEED
+from patchtrace.cli.values import check_output, compute_from, read_collection
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet
 from patchtrace.images.write import write_pictures
-from patchtrace.recipe import DEFAULT_SIZE
 from patchtrace.score_machine import ScoreMachine
 
 
 @click.command()
-@collection_options
-@click.option("-n", "--count", type=click.IntRange(1), default=16, show_default=True, help="Number of pictures.")
-@directory_option("-o", "--output", required=True, help="Directory for all results.")
-@click.option("--steps", type=click.IntRange(1), default=20, show_default=True, help="Number of sampling steps.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Noise seed.")
+@opts.collection
+@click.option("-n", "--count", type=COUNT, default=16, help="Number of pictures.")
+@opts.output("Directory for all results.", required=True)
+@click.option("--steps", type=COUNT, default=20, help="Number of sampling steps.")
+@click.option("--seed", type=SEED, default=0, help="Noise seed.")
 @click.option(
     "--eta",
     type=click.FloatRange(0, 1),
     default=0.0,
-    show_default=True,
-    help="Amount of fresh noise in each step: 0 none, 1 as much as DDPM.",
+    help="Amount of fresh noise in each step, from 0 (none) to 1 (as in DDPM).",
 )
-@click.option(
-    "--patch", type=click.IntRange(1), help="Patch size of all steps, an odd number.  [default: large to small]"
-)
-@click.option("--top", type=click.IntRange(1), default=5, show_default=True, help="Number of sources to show.")
-@compute_options
-@quiet_option
+@click.option("--patch", type=COUNT, help="Odd patch size for all steps.  [default: from large to small]")
+@click.option("--top", type=COUNT, default=5, help="Number of sources to show.")
+@opts.compute
+@opts.quiet
 def generate(**options: Any) -> int:
     """Paint new pictures from a collection, without training, and show where their pixels come from.
 
     The local score machine is the closed form of a diffusion model that sees patches only: each step replaces every
-    pixel by a weighted mean over all patches of the collection. The weights are the origin of the pixel. Time grows
+    pixel with a weighted mean over all patches of the collection. The weights are the origin of the pixel. Time grows
     with the size of the collection: --limit takes the first images only.
 
     \b
@@ -62,14 +52,12 @@ def generate(**options: Any) -> int:
     """
     compute = compute_from(options)
     output: Path = options["output"]
-    check_output(output, list(options["train"]))
-    quiet = options["quiet"]
-    train = read_collection(options, DEFAULT_SIZE, quiet)
+    check_output(output, *options["train"])
+    train = read_collection(options)
     machine = ScoreMachine(train, patches=options["patch"], compute=compute)
-    with progress_bar("painting", quiet) as progress:
-        samples = machine.sample(
-            options["count"], steps=options["steps"], seed=options["seed"], eta=options["eta"], progress=progress
-        )
+    settings = {name: options[name] for name in ("steps", "seed", "eta")}
+    with progress_bar("painting", options["quiet"]) as progress:
+        samples = machine.sample(options["count"], progress=progress, **settings)
     painted = ImageSet(samples.images, tuple(f"painted-{number:03d}" for number in range(options["count"])))
     result = Attribution(
         samples.shares,
@@ -77,7 +65,7 @@ def generate(**options: Any) -> int:
         painted.ids,
         train.ids,
         "score-machine",
-        settings={**machine.settings(), **{name: options[name] for name in ("steps", "seed", "eta")}},
+        settings={**machine.settings(), **settings},
         facts=facts_of(train, painted),
         skipped=train.skipped,
     )
@@ -89,6 +77,4 @@ def generate(**options: Any) -> int:
         result, painted, train, output, provenance=origin, top=options["top"], headings=("painted", "from")
     )
     print_table(result, options["top"])
-    if not quiet:
-        click.echo(f"written to {output}", err=True)
-    return report_skipped(result.skipped, listed)
+    return ended(output, result.skipped, listed, quiet=options["quiet"])

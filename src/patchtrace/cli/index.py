@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from patchtrace.cli.common import list_skipped, printable, progress_bar, report_skipped
-from patchtrace.cli.options import SOURCE, check_output, directory_option, quiet_option, reading_options
+from patchtrace.cli import options as opts
+from patchtrace.cli.common import ended, list_skipped, note, printable, progress_bar
+from patchtrace.cli.kinds import COUNT, DIRECTORY, NEW_DIRECTORY, POSITIVE, SOURCE
+from patchtrace.cli.values import check_output, refuse
 from patchtrace.images import Decoding, Store, has_own_size
 from patchtrace.images.store.manifest import MANIFEST
 from patchtrace.images.store.pool import TIMEOUT
@@ -24,23 +24,17 @@ _OF_PATHS = ("key", "layout", "follow_symlinks", "replace")
 
 @click.command()
 @click.argument("path", nargs=-1, type=SOURCE)
-@directory_option("-o", "--output", "store", required=True, help="Directory of the store.")
+@click.option("-o", "--output", "store", required=True, type=NEW_DIRECTORY, help="Directory of the store.")
 @click.option("--key", help="Array of a .npz, or column of a table, that holds the images.")
-@reading_options
+@opts.decoding
 @click.option("--replace", is_flag=True, help="Allow sources other than those that the store was made from.")
-@click.option("--jobs", type=click.IntRange(1), help="Number of decoding processes.  [default: one for each core]")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0, min_open=True),
-    default=TIMEOUT,
-    show_default=True,
-    help="Seconds after which an image counts as unreadable.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@quiet_option
+@click.option("--jobs", type=COUNT, help="Number of decoding processes.  [default: one for each core]")
+@click.option("--timeout", type=POSITIVE, default=TIMEOUT, help="Seconds after which an image counts as unreadable.")
+@opts.json
+@opts.quiet
 @click.pass_context
 def index(context: click.Context, /, path: tuple[str, ...], store: Path, **options: Any) -> int:
-    """Decode the images at PATH once, into a store that every --train takes.
+    """Decode the images at PATH once, into a store that every --train accepts.
 
     Run it again to update the store, or to resume after an interruption: only what is new or has changed is decoded.
     Without PATH, the sources that the store was made from are read again.
@@ -53,48 +47,34 @@ def index(context: click.Context, /, path: tuple[str, ...], store: Path, **optio
       patchtrace index s3://bucket/photos -o photos.store --size 64
       patchtrace store verify photos.store
     """
-    _check_usage(context, path, store)
-    check_output(store, list(path))
-    quiet = options["quiet"]
-    size = options["size"]
+    if not path:
+        if not is_store(store):
+            raise click.UsageError(f"there is no store at {str(store)!r} yet: give the images to index")
+        refuse(context, _OF_PATHS, "has no meaning without a PATH: give one")
+    check_output(store, *path)
+    quiet, size = options["quiet"], options["size"]
     if size is None and not (store / MANIFEST).exists() and not has_own_size(path):
         size = (DEFAULT_SIZE, DEFAULT_SIZE)
-    decoding = Decoding(size=size, grey=options["grey"], fit=options["fit"], crop=options["crop"], exif=options["exif"])
+    rules = {name: options[name] for name in ("grey", "fit", "crop", "exif")}
     with progress_bar("indexing", quiet) as progress:
         done = Store(store).update(
             list(path) or None,
-            decoding=decoding,
+            decoding=Decoding(size=size, **rules),
             progress=progress,
             **{name: options[name] for name in (*_OF_PATHS, "jobs", "timeout")},
         )
-    listed = store / "skipped.csv"
-    if done.skipped:
-        list_skipped(done.skipped, listed)
-    else:
-        listed.unlink(missing_ok=True)
-    if not quiet:
-        for remark in (*done.remarks, *(f"repaired: {damage}" for damage in done.repaired)):
-            click.echo(printable(remark), err=True)
+    listed = list_skipped(done.skipped, store / "skipped.csv")
+    note(*done.remarks, *(f"repaired: {damage}" for damage in done.repaired), quiet=quiet)
     counts = {name: getattr(done, name) for name in ("added", "changed", "removed", "kept")}
-    if options["as_json"]:
-        click.echo(
-            json.dumps({"store": str(store), **counts, "skipped": [item.record() for item in done.skipped]}, indent=1)
-        )
+    if options["json"]:
+        skipped = [item.record() for item in done.skipped]
+        click.echo(json.dumps({"store": str(store), **counts, "skipped": skipped}, indent=1))
     else:
         channels, height, width = Store(store).manifest().shape
         total = done.added + done.changed + done.kept
         click.echo(f"{store}: {total:,} images, {height} x {width}, {channels} channels")
-        click.echo(f"  {done.added:,} added, {done.changed:,} changed, {done.removed:,} removed, {done.kept:,} kept")
-    return report_skipped(done.skipped, listed)
-
-
-def _check_usage(context: click.Context, paths: Sequence[str], store: Path) -> None:
-    if not paths:
-        if not is_store(store):
-            raise click.UsageError(f"there is no store at {str(store)!r} yet: give the images to index")
-        for option in _OF_PATHS:
-            if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
-                raise click.UsageError(f"--{option.replace('_', '-')} has no meaning without a PATH: give one")
+        click.echo(f"  {', '.join(f'{count:,} {name}' for name, count in counts.items())}")
+    return ended(None, done.skipped, listed)
 
 
 @click.group(name="store")
@@ -109,18 +89,17 @@ def store_command() -> None:
     """
 
 
-_the_store = click.argument("store", type=click.Path(exists=True, file_okay=False, path_type=Path))
+_the_store = click.argument("store", type=DIRECTORY)
 
 
 @store_command.command()
 @_the_store
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def info(store: Path, as_json: bool) -> None:
+@opts.json
+def info(store: Path, **options: Any) -> None:
     """Show what a store holds."""
     known = _store(store)
     manifest = known.manifest()
     duplicates = known.duplicates()
-    unused = sum(path.stat().st_size for path in known.unused())
     facts = {
         "images": manifest.count,
         "shape": list(manifest.shape),
@@ -128,11 +107,11 @@ def info(store: Path, as_json: bool) -> None:
         "duplicates": sum(len(group) - 1 for group in duplicates),
         "shards": len(manifest.shards),
         "bytes": sum(shard.bytes + shard.table_bytes for shard in manifest.shards),
-        "unused bytes": unused,
+        "unused bytes": sum(path.stat().st_size for path in known.unused()),
         "sources": [source.path for source in manifest.sources],
         "fingerprint": manifest.fingerprint,
     }
-    if as_json:
+    if options["json"]:
         decoding = manifest.decoding.record() if manifest.decoding else None
         click.echo(json.dumps({**facts, "decoding": decoding, "duplicate ids": duplicates}, indent=1))
         return
@@ -143,9 +122,9 @@ def info(store: Path, as_json: bool) -> None:
 
 @store_command.command()
 @_the_store
-@quiet_option
+@opts.quiet
 def verify(store: Path, quiet: bool) -> int:
-    """Read all of a store and compare it with its checksums; the exit code is 1 if something is damaged."""
+    """Check all files of a store against their checksums; the exit code is 1 if something is damaged."""
     damages = _store(store).verify()
     for damage in damages:
         click.echo(printable(damage))
@@ -156,7 +135,7 @@ def verify(store: Path, quiet: bool) -> int:
 
 @store_command.command()
 @_the_store
-@quiet_option
+@opts.quiet
 def gc(store: Path, quiet: bool) -> None:
     """Delete files that updates have left behind. Processes that have the store open are not affected."""
     freed = _store(store).gc()

@@ -10,25 +10,16 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.cli.common import ended, printable, progress_bar
-from patchtrace.cli.experiments import (
-    load_runs,
-    method_options,
-    resources_from,
-    runs_option,
-    training_from,
-    training_options,
-    units_options,
-)
-from patchtrace.cli.options import (
-    SOURCE,
+from patchtrace.cli import options as opts
+from patchtrace.cli.common import echo_lines, ended, note, progress_bar
+from patchtrace.cli.kinds import COUNT, FRACTION, NEW_DIRECTORY, SOURCE
+from patchtrace.cli.values import (
     check_output,
-    collection_options,
-    default_size,
-    directory_option,
-    quiet_option,
+    judged_resources,
+    load_runs,
     read_collection,
     read_queries,
+    training_from,
 )
 from patchtrace.evaluate import LDSBenchmark, lds_experiment, make_subsets
 from patchtrace.evaluate.experiment import USUAL_METHODS
@@ -38,63 +29,35 @@ from patchtrace.images import ImageSet
 
 
 @click.command("lds")
-@collection_options
+@opts.collection
 @click.option("--queries", "query", multiple=True, type=SOURCE, help="Pictures to attribute.")
+@click.option("--generated", type=COUNT, help="Number of queries to generate with a model of the whole collection.")
+@opts.query_key
+@opts.training
+@click.option("--subsets", type=click.IntRange(3), default=64, help="Number of subsets of the collection.")
+@click.option("--fraction", type=FRACTION, default=0.5, help="Fraction of the collection in each subset.")
 @click.option(
-    "--generated", type=click.IntRange(1), help="Number of queries to generate with a model of the whole collection."
+    "--classes", metavar="KEY|folders", help="Classes to balance in each subset: an array of the .npz, or folders."
 )
-@click.option("--query-key", help="Array of a .npz, or column of a table, that holds the queries.")
-@training_options
+@click.option("--seeds", type=COUNT, default=1, help="Number of models for each subset.")
+@click.option("--loss-timesteps", type=click.IntRange(1, 1000), default=1000, help="Number of timesteps in the loss.")
+@click.option("--loss-draws", type=COUNT, default=3, help="Number of noise draws at each timestep in the loss.")
+@opts.units
+@opts.methods
+@opts.runs
+@opts.tuning
+@opts.output("Directory for truth, table and figure.", required=True)
 @click.option(
-    "--subsets", type=click.IntRange(3), default=64, show_default=True, help="Number of subsets of the collection."
+    "--cache", type=NEW_DIRECTORY, help="Directory that keeps models, losses and scores.  [default: the output]"
 )
-@click.option(
-    "--fraction",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.5,
-    show_default=True,
-    help="Fraction of the collection in each subset.",
-)
-@click.option(
-    "--classes",
-    metavar="KEY|folders",
-    help="Class of each image, to keep classes balanced: an array of the .npz, or folders.",
-)
-@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Number of models for each subset.")
-@click.option(
-    "--loss-timesteps",
-    type=click.IntRange(1, 1000),
-    default=1000,
-    show_default=True,
-    help="Number of timesteps of the loss.",
-)
-@click.option(
-    "--loss-draws",
-    type=click.IntRange(1),
-    default=3,
-    show_default=True,
-    help="Number of noise draws at each timestep of the loss.",
-)
-@units_options
-@method_options
-@runs_option
-@click.option(
-    "--tuning",
-    type=click.FloatRange(0, 1, max_open=True),
-    default=0.5,
-    show_default=True,
-    help="Fraction of the queries used to choose lambda of trak and dtrak; all methods are reported on the others.",
-)
-@directory_option("-o", "--output", required=True, help="Directory for truth, table and figure.")
-@directory_option("--cache", help="Directory that keeps models, losses and scores.  [default: the output]")
-@quiet_option
+@opts.quiet
 def lds_command(**options: Any) -> int:
-    """Judge attribution by retraining: the linear datamodeling score (LDS).
+    """Evaluate attribution methods by retraining: the linear datamodeling score (LDS).
 
-    Models are trained on random halves of the collection, and their losses on the queries are measured. LDS is the rank
-    correlation between these losses and those that the scores of a method predict. Without --method and --run the
-    methods are nda and pixel. Every model is saved on its own: the same command resumes a run that was stopped, and
-    --shard divides the work among machines that see the same directory.
+    Models are trained on random subsets of the collection, and their losses on the queries are measured. LDS is the
+    rank correlation between these losses and those that the scores of a method predict. Without --method and --run the
+    methods are nda and pixel. Every model is saved separately: the same command resumes a run that was stopped, and
+    --shard divides the work among machines that share the directory.
 
     \b
     Examples:
@@ -114,16 +77,16 @@ def lds_command(**options: Any) -> int:
     methods = options["methods"] or (() if options["runs"] else USUAL_METHODS)
     runs = load_runs(options["runs"], taken=methods)
     for place in (output, cache):
-        check_output(place, [*options["train"], *options["query"]])
-    images = read_collection(options, default_size(options), quiet)
+        check_output(place, *options["train"], *options["query"])
+    images = read_collection(options)
     classes = _classes(options, images)
-    resources = resources_from(options, images)
+    resources = judged_resources(options, images)
     if options["generated"]:
         with progress_bar("generating queries", quiet) as progress:
             models = Retraining(images, cache, training, resources.compute)
             queries = models.generated(options["generated"], progress)
     else:
-        queries = read_queries(options, images, quiet)
+        queries = read_queries(options, images)
     benchmark = LDSBenchmark(
         train=images,
         queries=queries,
@@ -142,16 +105,15 @@ def lds_command(**options: Any) -> int:
             methods=methods,
             runs=runs,
             resources=resources,
-            tuning=options["tuning"],
-            shard=options["shard"],
-            jobs=options["jobs"],
             progress=progress,
+            **{name: options[name] for name in ("tuning", "shard", "jobs")},
         )
+    skipped = images.skipped + queries.skipped
     if report is None:
-        click.echo(f"{len(benchmark.missing())} of {len(benchmark.units)} models are left to other shards", err=True)
-        return ended(None, images, queries)
-    click.echo("\n".join(map(printable, str(report).splitlines())))
-    return ended(output, images, queries, quiet=quiet)
+        note(f"{len(benchmark.missing())} of {len(benchmark.units)} models are left to other shards")
+        return ended(None, skipped)
+    echo_lines(str(report))
+    return ended(output, skipped, quiet=quiet)
 
 
 def _classes(options: Mapping[str, Any], images: ImageSet) -> NDArray[Any] | None:

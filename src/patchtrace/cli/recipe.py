@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from patchtrace.cli.options import parse_size
+from patchtrace.cli.kinds import FILE, SIZE
 from patchtrace.engines import Comparison
 from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
 
@@ -23,9 +25,7 @@ def recipe() -> None:
 
 @recipe.command()
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="Shipped recipe.")
-@click.option(
-    "--size", metavar="N|HxW", callback=parse_size, help="Size of the pictures: show the recipe that is chosen for it."
-)
+@click.option("--size", type=SIZE, help="Size of the pictures: show the recipe chosen for it.")
 def show(preset: str | None, size: tuple[int, int] | None) -> None:
     """Print a recipe as TOML."""
     if (preset is None) == (size is None):
@@ -35,20 +35,13 @@ def show(preset: str | None, size: tuple[int, int] | None) -> None:
 
 
 @recipe.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.option(
-    "--size",
-    metavar="N|HxW",
-    callback=parse_size,
-    default=str(PRESET_SIZES["cifar"]),
-    show_default=True,
-    help="Size of the pictures.",
-)
-def check(file: str, size: tuple[int, int]) -> None:
-    """Check that a recipe is sound for pictures of a size, and show how much work it is."""
+@click.argument("file", type=FILE)
+@click.option("--size", type=SIZE, default=str(PRESET_SIZES["cifar"]), help="Size of the pictures.")
+def check(file: Path, size: tuple[int, int]) -> None:
+    """Check that a recipe is valid for pictures of a given size, and show how much work it takes."""
     chosen = Recipe.load(file)
     chosen.check(*size)
-    click.echo(f"sound for {size[0]} x {size[1]}: {chosen.summary()}")
+    click.echo(f"valid for {size[0]} x {size[1]}: {chosen.summary()}")
     click.echo("     t  patch  pool  weight  query patches  pairs per image")
     for level in chosen.levels:
         for scale, weight in level.weighted_scales():

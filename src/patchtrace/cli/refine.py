@@ -10,32 +10,25 @@ from typing import Any, get_args
 import click
 
 from patchtrace.attribution import Attribution, TableFormat
-from patchtrace.cli.common import print_table, progress_bar, report_skipped, write_run
-from patchtrace.cli.options import (
-    check_stopping,
-    compute_from,
-    compute_options,
-    directory_option,
-    draws_options,
-    quiet_option,
-    read_again,
-    stopping_from,
-)
+from patchtrace.cli import options as opts
+from patchtrace.cli.common import ended, print_table, progress_bar, write_run
+from patchtrace.cli.kinds import COUNT
+from patchtrace.cli.values import check_stopping, compute_from, read_again, stopping_from
 from patchtrace.errors import PatchtraceError
 from patchtrace.nda import NDA
 
 
 @click.command()
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@draws_options
-@click.option("--top", type=click.IntRange(1), help="Number of images to show and to settle.  [default: as in the run]")
-@directory_option("-o", "--output", help="Directory for all results.  [default: the run itself]")
-@compute_options
-@click.option("--json", is_flag=True, help="Print JSON instead of a table.")
-@quiet_option
+@opts.run
+@opts.draws
+@click.option("--top", type=COUNT, help="Number of images to show and to settle.  [default: as in the run]")
+@opts.output("Directory for all results.  [default: the run itself]")
+@opts.compute
+@opts.json
+@opts.quiet
 @click.pass_context
 def refine(context: click.Context, /, run: Path, **options: Any) -> int:
-    """Add draws of the noise to a saved RUN, until its list is settled.
+    """Add noise draws to a saved RUN until its list is settled.
 
     The images are read again from their original paths, and must not have changed. Earlier draws count: the result is
     the same as if all had been made at once.
@@ -71,6 +64,4 @@ def refine(context: click.Context, /, run: Path, **options: Any) -> int:
         click.echo(json.dumps(result.to_json(top), indent=1))
     else:
         print_table(result, top)
-    if not quiet:
-        click.echo(f"written to {output}", err=True)
-    return report_skipped(result.skipped, listed)
+    return ended(output, result.skipped, listed, quiet=quiet)

@@ -8,22 +8,10 @@ from typing import Any
 
 import click
 
-from patchtrace.cli.common import printable
-from patchtrace.cli.options import (
-    check_method_options,
-    chosen_recipe,
-    collection_options,
-    compute_from,
-    compute_options,
-    draws_options,
-    method_options,
-    quiet_option,
-    read_collection,
-    recipe_options,
-    resources_from,
-)
-from patchtrace.methods import make_method
-from patchtrace.recipe import DEFAULT_SIZE, PRESET_SIZES
+from patchtrace.cli import options as opts
+from patchtrace.cli.common import note, printable
+from patchtrace.cli.kinds import COUNT
+from patchtrace.cli.values import check_method, method_from, read_collection
 
 #: Packages that the page is made with.
 REQUIRED = ("starlette", "uvicorn", "jinja2")
@@ -31,19 +19,19 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @click.command()
-@collection_options
-@method_options
-@recipe_options
-@click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="Length of the list to settle.")
-@draws_options
-@compute_options
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on.  [default: any free port]")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@opts.collection
+@opts.method
+@opts.recipe
+@click.option("--top", type=COUNT, default=10, help="Number of top images to settle.")
+@opts.draws
+@opts.compute
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: any free port]")
+@click.option("--host", default="127.0.0.1", help="Address to listen on.")
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
-@quiet_option
+@opts.quiet
 @click.pass_context
 def serve(context: click.Context, /, **options: Any) -> int:
-    """Open a page on this machine: drop a picture, see which images of the collection it resembles.
+    """Open a local page: drop a picture on it, and see which images of the collection it resembles.
 
     \b
     Examples:
@@ -51,7 +39,7 @@ def serve(context: click.Context, /, **options: Any) -> int:
       patchtrace serve --train photos/ --seconds 60 --port 8000 --no-open
       patchtrace serve --train photos/ --method embedding
 
-    With nda the page explains the ranking patch by patch; other methods do not compare patches.
+    With nda the page explains the ranking patch by patch; with other methods it shows the ranking.
 
     Pictures stay on this machine, in memory only. The address that is printed carries a key: anyone who has it can use
     the page until the command ends. Press Ctrl-C to stop it.
@@ -61,23 +49,18 @@ def serve(context: click.Context, /, **options: Any) -> int:
         raise click.UsageError(f"the page needs {', '.join(missing)}: install with  pip install 'patchtrace[web]'")
     from patchtrace.server import LocalServer, QueryWork
 
-    check_method_options(context, options["method"])
-    recipe, compute = chosen_recipe(context, options), compute_from(options)
-    train = read_collection(options, PRESET_SIZES.get(options["preset"], DEFAULT_SIZE), options["quiet"])
-    method = make_method(options["method"], resources_from(options, train, recipe, compute)).fit(train)
-    work = QueryWork(method, compute)
+    recipe, compute = check_method(context, options)
+    train = read_collection(options)
+    work = QueryWork(method_from(options, train, recipe), compute)
     names = ", ".join(Path(path).resolve().name for path in options["train"])
-    server = LocalServer(
-        work, host=options["host"], port=options["port"], facts=[("Collection", printable(names)), *work.facts()]
-    )
+    facts = [("Collection", printable(names)), *work.facts()]
+    server = LocalServer(work, host=options["host"], port=options["port"] or 0, facts=facts)
     if options["host"] not in LOOPBACK:
-        click.echo(
-            "other machines can reach this address: anyone who has the link can use the page, and nothing is encrypted",
-            err=True,
+        note(
+            "other machines can reach this address: anyone who has the link can use the page, and nothing is encrypted"
         )
     click.echo(server.link)
-    if not options["quiet"]:
-        click.echo("press Ctrl-C to stop", err=True)
+    note("press Ctrl-C to stop", quiet=options["quiet"])
     if not options["no_open"]:
         server.open_browser()
     server.run()

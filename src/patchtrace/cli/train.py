@@ -7,26 +7,21 @@ from typing import Any
 
 import click
 
-from patchtrace.cli.common import ended, progress_bar
-from patchtrace.cli.experiments import training_from, training_options
-from patchtrace.cli.options import check_output, collection_options, directory_option, quiet_option, read_collection
+from patchtrace.cli import options as opts
+from patchtrace.cli.common import ended, note, progress_bar
+from patchtrace.cli.values import check_output, read_collection, training_from
 from patchtrace.diffusion import parameters_of, train
-from patchtrace.recipe import DEFAULT_SIZE
 
 
 @click.command("train")
-@collection_options
-@training_options
-@click.option("--flips/--no-flips", default=True, show_default=True, help="Mirror images at random.")
+@opts.collection
+@opts.training
+@click.option("--flips/--no-flips", default=True, help="Mirror images at random.")
 @click.option(
-    "--checkpoints",
-    type=click.IntRange(0),
-    default=4,
-    show_default=True,
-    help="Number of checkpoints to keep, for TracInCP and GAS.",
+    "--checkpoints", type=click.IntRange(0), default=4, help="Number of checkpoints to keep, for TracInCP and GAS."
 )
-@directory_option("-o", "--output", required=True, help="Directory for the model.")
-@quiet_option
+@opts.output("Directory for the model.", required=True)
+@opts.quiet
 def train_command(**options: Any) -> int:
     """Train an unconditional diffusion model (DDPM) on a collection.
 
@@ -41,11 +36,9 @@ def train_command(**options: Any) -> int:
     """
     settings = training_from(options, flips=options["flips"], checkpoints=options["checkpoints"])
     output: Path = options["output"]
-    check_output(output, list(options["train"]))
-    quiet = options["quiet"]
-    images = read_collection(options, DEFAULT_SIZE, quiet)
+    check_output(output, *options["train"])
+    images, quiet = read_collection(options), options["quiet"]
     with progress_bar("training", quiet) as progress:
         model = train(images, output, settings, device=options["device"] or "cpu", progress=progress)
-    if not quiet:
-        click.echo(f"{parameters_of(model.model):,} parameters, written to {output}", err=True)
-    return ended(None, images)
+    note(f"{parameters_of(model.model):,} parameters, written to {output}", quiet=quiet)
+    return ended(None, images.skipped)

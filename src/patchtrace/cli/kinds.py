@@ -1,0 +1,110 @@
+"""Kinds of values that options take: how text becomes a value, and what is said of text that does not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import click
+
+from patchtrace.images.decode import MOST_SIDE
+from patchtrace.images.sources.base import recognised
+
+T = TypeVar("T")
+
+COUNT = click.IntRange(1)
+SEED = click.IntRange(0)
+POSITIVE = click.FloatRange(0, min_open=True)
+FRACTION = click.FloatRange(0, 1, min_open=True, max_open=True)
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+NEW_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+
+
+class Parsed(click.ParamType[T], Generic[T]):
+    """Text that a function turns into a value; if it raises ValueError, ``hint.format(text)`` says what is right."""
+
+    def __init__(self, name: str, parse: Callable[[str], T], hint: str) -> None:
+        self.name, self.parse, self.hint = name, parse, hint
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        return self.name if isinstance(param, click.Option) else None
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        try:
+            return self.parse(str(value))
+        except ValueError:
+            self.fail(self.hint.format(value), param, ctx)
+
+
+class Registered(click.ParamType[str]):
+    """A name out of a registry. It is looked up when the command runs, so that plugins are found."""
+
+    name = "name"
+
+    def __init__(self, names: Callable[[], Iterable[str]]) -> None:
+        self.names = names
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return f"[{'|'.join(self.names())}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return click.Choice(list(self.names())).convert(value, param, ctx)
+
+
+def names_of(known: Iterable[str]) -> Parsed[list[str]]:
+    """Some of these names, separated by commas."""
+
+    def parse(text: str) -> list[str]:
+        names = [name.strip() for name in text.split(",")]
+        if not set(names) <= set(known):
+            raise ValueError(text)
+        return names
+
+    return Parsed("NAME,NAME,...", parse, "{!r} is not valid: use some of " + ", ".join(known))
+
+
+def _source(text: str) -> str:
+    if os.path.exists(text):
+        return str(click.Path(exists=True)(text))  # refuses what may not be read
+    if not recognised(text):
+        raise ValueError(text)
+    return text
+
+
+def _size(text: str) -> tuple[int, int]:
+    height, cross, width = text.lower().partition("x")
+    size = int(height), int(width if cross else height)
+    if not all(1 <= side <= MOST_SIDE for side in size):
+        raise ValueError(text)
+    return size
+
+
+def _shard(text: str) -> tuple[int, int]:
+    part, _, parts = text.partition("/")
+    shard = int(part), int(parts)
+    if not 1 <= shard[0] <= shard[1]:
+        raise ValueError(text)
+    return shard
+
+
+def _draws(text: str) -> int | str:
+    if text != "auto" and int(text) < 1:
+        raise ValueError(text)
+    return text if text == "auto" else int(text)
+
+
+#: A path that exists, or anything else that a source of images recognises, such as a URL.
+SOURCE = Parsed("PATH", _source, "there is nothing at {!r}: give a folder, an image, a data file or a URL")
+#: Height and width, from a side such as 32 or from 48x64.
+SIZE = Parsed(
+    "N|HxW",
+    _size,
+    f"{{!r}} is not a size: use a side from 1 to {MOST_SIDE} such as 32, or height x width such as 48x64",
+)
+#: Part 2 of 8, as 2/8.
+SHARD = Parsed("I/N", _shard, "{!r} is not a part: use 1/8 to 8/8, for example")
+DRAWS = Parsed("N|auto", _draws, "{!r} is not a number of draws: use a whole number of at least 1, or auto")

@@ -1,0 +1,234 @@
+"""What the options of a command describe: recipes, methods, pictures; and checks before the work begins."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from patchtrace.attribution import Attribution
+from patchtrace.cli.common import Bar, note, printable, progress_bar
+from patchtrace.compute import Compute
+from patchtrace.diffusion import Training
+from patchtrace.errors import PatchtraceError
+from patchtrace.evaluate.scoring import usual_recipe
+from patchtrace.images import Decoding, ImageSet, has_own_size
+from patchtrace.methods import METHODS, Method, Resources, make_method
+from patchtrace.recipe import DEFAULT_SIZE, PRESET_SIZES, Recipe, Stopping
+
+#: What a command was given, by the names of its options.
+Options = Mapping[str, Any]
+
+#: Options about when draws are enough.
+STOPPING = ("confidence", "most_draws", "seconds")
+
+#: Fields that methods name, with their options where these have other names.
+OPTIONS_OF = {"recipe": ("preset", "recipe"), "stopping": STOPPING, "checkpoint": ()}
+
+#: The options that decide, with the paths, which pixels a collection has.
+READING = ("size", "limit", "train_key", "layout", "grey", "fit", "crop", "exif", "follow_symlinks")
+
+
+def set_in(options: Options, *names: str) -> dict[str, Any]:
+    """Those of the named options that have a value."""
+    return {name: options[name] for name in names if options.get(name) is not None}
+
+
+def refuse(context: click.Context, names: Iterable[str], why: str) -> None:
+    """Refuse options on the command line that would not be used."""
+    for name in names:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name.replace('_', '-')} {why}")
+
+
+def check_stopping(context: click.Context, draws: int | str) -> None:
+    """Refuse stopping rules that would not be used."""
+    if draws != "auto":
+        refuse(context, STOPPING, f"is a limit of --draws auto, but the number of draws is {draws}: add --draws auto")
+
+
+def check_method(context: click.Context, options: Options) -> tuple[Recipe | None, Compute]:
+    """Refuse options that the method does not use; returns the recipe that is named, if any, and the Compute."""
+    method = options["method"]
+    used = METHODS[method][0].options
+    for name in {option for kind, _ in METHODS.values() for option in kind.options} - used:
+        refuse(context, OPTIONS_OF.get(name, (name,)), f"has no meaning for --method {method}")
+    if "recipe" not in used and options["draws"] == "auto":
+        raise click.UsageError(f"--draws auto has no meaning for --method {method}: give a number")
+    recipe = recipe_from(options)
+    check_stopping(context, options["draws"] or (recipe.draws if recipe else "auto"))
+    return recipe, compute_from(options)
+
+
+def recipe_from(options: Options) -> Recipe | None:
+    """The recipe that --preset or --recipe names, if any."""
+    if options["preset"] and options["recipe"]:
+        raise click.UsageError("--preset and --recipe both name a recipe: use one of them")
+    if options["preset"]:
+        return Recipe.preset(options["preset"])
+    return Recipe.load(options["recipe"]) if options["recipe"] else None
+
+
+def recipe_for(recipe: Recipe | None, options: Options, train: ImageSet, draws: Any = "auto") -> Recipe:
+    """The recipe, or the one for the size of the images, with the changes that options make to it."""
+    recipe = recipe or replace(Recipe.for_size(*train.shape[1:]), draws=draws)
+    return replace(recipe, **set_in(options, "draws", "flips", "seed"))
+
+
+def compute_from(options: Options) -> Compute:
+    """The Compute that the options describe; invalid values are usage errors."""
+    try:
+        return Compute(**{field.name: options[field.name] for field in fields(Compute) if field.name in options})
+    except PatchtraceError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def stopping_from(options: Options, top: int | None = None) -> Stopping:
+    """The Stopping that the options describe."""
+    return Stopping(top=top or options["top"], **{name: options[name] for name in STOPPING})
+
+
+def resources_from(options: Options, train: ImageSet, **more: Any) -> Resources:
+    """The Resources that the options describe, and ``more`` of them."""
+    configured = set_in(options, "encoder", "lam", "shortlist", "parts")
+    return Resources(train=train, compute=compute_from(options), **configured, **more)
+
+
+def method_from(options: Options, train: ImageSet, recipe: Recipe | None, **more: Any) -> Method:
+    """The method of --method, fitted to the collection."""
+    more |= {"recipe": recipe_for(recipe, options, train), "stopping": stopping_from(options)}
+    resources = resources_from(options, train, **set_in(options, "model", "seed", "draws"), **more)
+    return make_method(options["method"], resources).fit(train)
+
+
+def judged_resources(options: Options, train: ImageSet, **more: Any) -> Resources:
+    """What several methods that are judged are made from; NDA has four draws unless the options say otherwise."""
+    recipe = recipe_from(options) or usual_recipe(train)
+    return resources_from(options, train, recipe=replace(recipe, **set_in(options, "draws")), **more)
+
+
+def training_from(options: Options, **more: Any) -> Training:
+    """How models are trained, according to the options."""
+    changes = set_in(options, "epochs", "batch", "rate")
+    return Training.of(options["model"], seed=options["train_seed"], precision=options["precision"], **changes, **more)
+
+
+def places_of(runs: Iterable[str], taken: Iterable[str] = ()) -> dict[str, Path]:
+    """The directory of each run by its name: the one that was given, or that of the directory."""
+    places: dict[str, Path] = {}
+    for run in runs:
+        name, equals, place = run.partition("=")
+        if not equals or Path(run).is_dir():  # a directory may have an equals sign in its name
+            name, place = Path(run).resolve().name, run
+        if not Path(place).is_dir():
+            raise click.UsageError(
+                f"{printable(place)} is not a directory: use one that `patchtrace attribute -o` wrote"
+            )
+        if name in taken:
+            raise click.UsageError(f"{printable(name)}: that name is taken, use another one with NAME={place}")
+        if not name or name in places:
+            raise click.UsageError(
+                f"two runs have the name {printable(name)!r}: give one another name with NAME={place}"
+            )
+        places[name] = Path(place)
+    return places
+
+
+def load_runs(runs: Iterable[str], taken: Iterable[str] = ()) -> dict[str, Attribution]:
+    """Saved results by the names of :func:`places_of`."""
+    return {name: Attribution.load(place) for name, place in places_of(runs, taken).items()}
+
+
+def opened_from(options: Options) -> dict[str, Any]:
+    """Where the images of a run are, and by which options they were read: what `refine` needs to read them again."""
+    where = {
+        name: [str(Path(path).resolve()) if os.path.exists(path) else path for path in options[name]]
+        for name in ("train", "query")
+    }
+    return {**where, **{name: options[name] for name in (*READING, "query_key")}}
+
+
+def read_again(result: Attribution, run: Path, quiet: bool) -> tuple[ImageSet, ImageSet]:
+    """Collection and queries of a saved run, read again."""
+    opened = result.facts.get("opened")
+    if opened is None:
+        raise PatchtraceError(
+            f"the run in {str(run)!r} does not record where its images are: use a run of `patchtrace attribute`"
+        )
+    return read_pictures({**opened, "quiet": quiet}, tuple(result.facts["train"]["shape"][1:]))
+
+
+def read_pictures(options: Options, size: tuple[int, int] | None = None) -> tuple[ImageSet, ImageSet]:
+    """The collection and the queries that the options name."""
+    train = read_collection(options, size)
+    return train, read_queries(options, train)
+
+
+def read_collection(options: Options, size: tuple[int, int] | None = None) -> ImageSet:
+    """The images that the collection's options name.
+
+    Without --size, files are resized to ``size``, by default the one that --preset is made for, or 32 x 32.
+    """
+    paths = list(options["train"])
+    usual = None if has_own_size(paths) else size or PRESET_SIZES.get(options.get("preset") or "", DEFAULT_SIZE)
+    with _about("the collection", options) as progress:
+        train = ImageSet.open(
+            paths,
+            size=options["size"] or usual,
+            key=options["train_key"],
+            limit=options["limit"],
+            progress=progress,
+            **_decoding(options),
+        )
+    note(*train.remarks, quiet=options["quiet"])
+    return train
+
+
+def read_queries(options: Options, train: ImageSet) -> ImageSet:
+    """The queries that the options name, at the size of the collection."""
+    with _about("the queries", options) as progress:
+        queries = train.open_like(
+            list(options["query"]), key=options["query_key"], progress=progress, **_decoding(options)
+        )
+    note(*queries.remarks, quiet=options["quiet"])
+    return queries
+
+
+def _decoding(options: Options) -> dict[str, Any]:
+    """What ImageSet.open needs to know of the collection's options, for the collection and for queries."""
+    rules = Decoding(**{name: options[name] for name in ("grey", "fit", "crop", "exif")})
+    return {"decoding": rules, "layout": options["layout"], "follow_symlinks": options["follow_symlinks"]}
+
+
+@contextmanager
+def _about(what: str, options: Options) -> Iterator[Bar]:
+    """A progress bar for reading images; an error says which images it is about."""
+    try:
+        with progress_bar(f"reading {what}", options["quiet"]) as progress:
+            yield progress
+    except PatchtraceError as error:
+        raise PatchtraceError(f"{what}: {error}") from error
+
+
+def check_output(output: Path, *inputs: str) -> None:
+    """Refuse an output that cannot be written, or that the next run would read as part of the collection."""
+    check_outside("-o", output, inputs)
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=output):
+        pass
+
+
+def check_outside(option: str, output: Path, inputs: Iterable[str]) -> None:
+    """Refuse an output among the images that are read."""
+    for source in map(Path, inputs):
+        if source.is_dir() and output.resolve().is_relative_to(source.resolve()):
+            raise click.UsageError(
+                f"{option} {output} lies in {source}, whose images are read: choose a place outside of it"
+            )
