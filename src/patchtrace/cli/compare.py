@@ -12,7 +12,7 @@ from patchtrace.attribution import Attribution
 from patchtrace.cli import options as opts
 from patchtrace.cli.common import echo_lines, ended, progress_bar
 from patchtrace.cli.kinds import SEED, SOURCE
-from patchtrace.cli.values import check_output, judged_resources, places_of, read_pictures
+from patchtrace.cli.values import check_output, judged_from, places_of, read_pictures
 from patchtrace.evaluate import GroundTruth, figures, judge
 from patchtrace.evaluate.recipe_study import check_truth
 from patchtrace.evaluate.scoring import MethodScores, requires_model, score_queries
@@ -34,7 +34,7 @@ from patchtrace.evaluate.scoring import MethodScores, requires_model, score_quer
 @opts.output("Directory for all results.")
 @click.option("--against", metavar="NAME", help="Run or method that the others are compared with.  [default: the best]")
 @click.option("--resamples", type=click.IntRange(2), default=2000, help="Number of subset resamples for the intervals.")
-@click.option("--seed", type=SEED, default=0, help="Seed of the resamples.")
+@click.option("--seed", type=SEED, default=0, help="Resampling seed.")
 @opts.json
 @opts.quiet
 def compare_command(truth: Path, runs: tuple[str, ...], **options: Any) -> int:
@@ -67,7 +67,7 @@ def compare_command(truth: Path, runs: tuple[str, ...], **options: Any) -> int:
     scores = [MethodScores.saved(name, result, known) for name, result in results.items()]
     if train and queries:
         check_truth(known, train, queries)
-        resources = judged_resources(options, train, model=options["model"])
+        resources = judged_from(options, train, model=options["model"])
         for name in methods:
             with progress_bar(name, quiet) as progress:
                 scores.append(score_queries(name, resources, queries, progress=progress))

@@ -10,7 +10,7 @@ import click
 from patchtrace.cli import options as opts
 from patchtrace.cli.common import echo_lines, ended, note, progress_bar
 from patchtrace.cli.kinds import COUNT, POSITIVE, SEED
-from patchtrace.cli.values import check_output, judged_resources, load_runs, read_collection, recipe_from, training_from
+from patchtrace.cli.values import check_output, judged_from, load_runs, read_collection, recipe_from, training_from
 from patchtrace.evaluate import Counterfactual, counterfactual_experiment
 from patchtrace.evaluate.counterfactual import CHANCE, OTHER_SEED
 from patchtrace.evaluate.experiment import USUAL_METHODS
@@ -69,7 +69,7 @@ def counterfactual(**options: Any) -> int:
     runs = load_runs(options["runs"], taken=(*methods, CHANCE, OTHER_SEED))
     check_output(output, *options["train"])
     train = read_collection(options)
-    resources = judged_resources(options, train)
+    resources = judged_from(options, train)
     experiment = Counterfactual(
         train,
         output,

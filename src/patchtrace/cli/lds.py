@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 from patchtrace.cli import options as opts
 from patchtrace.cli.common import echo_lines, ended, note, progress_bar
 from patchtrace.cli.kinds import COUNT, FRACTION, NEW_DIRECTORY, SOURCE
-from patchtrace.cli.values import (
-    check_output,
-    judged_resources,
-    load_runs,
-    read_collection,
-    read_queries,
-    training_from,
-)
+from patchtrace.cli.values import check_output, judged_from, load_runs, read_collection, read_queries, training_from
 from patchtrace.evaluate import LDSBenchmark, lds_experiment, make_subsets
 from patchtrace.evaluate.experiment import USUAL_METHODS
 from patchtrace.evaluate.figures import require_matplotlib
@@ -80,7 +73,7 @@ def lds_command(**options: Any) -> int:
         check_output(place, *options["train"], *options["query"])
     images = read_collection(options)
     classes = _classes(options, images)
-    resources = judged_resources(options, images)
+    resources = judged_from(options, images)
     if options["generated"]:
         with progress_bar("generating queries", quiet) as progress:
             models = Retraining(images, cache, training, resources.compute)

@@ -24,7 +24,7 @@ def recipe() -> None:
 
 
 @recipe.command()
-@click.option("--preset", type=click.Choice(list(PRESETS)), help="Shipped recipe.")
+@click.option("--preset", type=click.Choice(list(PRESETS)), help="Built-in recipe.")
 @click.option("--size", type=SIZE, help="Size of the pictures: show the recipe chosen for it.")
 def show(preset: str | None, size: tuple[int, int] | None) -> None:
     """Print a recipe as TOML."""

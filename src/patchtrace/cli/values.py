@@ -108,8 +108,8 @@ def method_from(options: Options, train: ImageSet, recipe: Recipe | None, **more
     return make_method(options["method"], resources).fit(train)
 
 
-def judged_resources(options: Options, train: ImageSet, **more: Any) -> Resources:
-    """What several methods that are judged are made from; NDA has four draws unless the options say otherwise."""
+def judged_from(options: Options, train: ImageSet, **more: Any) -> Resources:
+    """The Resources that judged methods are made from; NDA has four draws unless the options say otherwise."""
     recipe = recipe_from(options) or usual_recipe(train)
     return resources_from(options, train, recipe=replace(recipe, **set_in(options, "draws")), **more)
 
