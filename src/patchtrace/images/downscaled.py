@@ -56,5 +56,5 @@ class DownscaledPixels(LazyPixels):
         return DownscaledPixels(self._pixels.select(places), self.factor)
 
     def reuse(self, shards: dict[Path, Any]) -> None:
-        """See :meth:`patchtrace.images.pixels.Pixels.reuse`."""
+        """See :meth:`patchtrace.images.pixels.LazyPixels.reuse`."""
         self._pixels.reuse(shards)

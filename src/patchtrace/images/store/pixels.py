@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -43,15 +44,12 @@ class StorePixels(LazyPixels):
         self._known: tuple[tuple[str, ...], str] | None = None
 
     @classmethod
-    def of(cls, store: Path, shards: list[ShardEntry], shape: tuple[int, int, int]) -> StorePixels:
+    def of(cls, store: Path, shards: Sequence[ShardEntry], shape: tuple[int, int, int]) -> StorePixels:
         """All live images of these shards; whether the files are there and as long as they were is seen at once."""
         opened = [Shard(store, entry, shape) for entry in shards]
         for number, shard in enumerate(opened):
-            if number < HELD:
-                shard.hold()
-            else:
-                shard.check_length()
-        rows = [np.flatnonzero(entry.mask()).astype(np.int32) for entry in shards]
+            shard.open(hold=number < HELD)
+        rows = [entry.live_rows() for entry in shards]
         shard_of = np.repeat(np.arange(len(rows), dtype=np.int32), [len(part) for part in rows])
         return cls(opened, shape, shard_of, np.concatenate(rows) if rows else np.zeros(0, np.int32))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import selectors
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from typing import IO, Any
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Decoding
+from patchtrace.images.store.item import Task
 from patchtrace.images.store.worker import receive, send
 
 #: What a worker runs. The packages are set up by hand because a decoder needs none of what patchtrace imports at
@@ -41,19 +41,6 @@ MEMORY = 4 << 30
 _DEPTH = 4
 #: Most answers that wait for an earlier image, and most bytes in them.
 _WINDOW, _WAITING = 1024, 64 << 20
-
-
-@dataclass(eq=False)
-class Task:
-    """Something to decode, or a place in the order with an answer already."""
-
-    payload: Path | bytes | None
-    #: What the caller wants to have back with the answer.
-    carry: Any = None
-    #: Hashes of files that need not be decoded again.
-    known: tuple[str, ...] = ()
-    answer: dict[str, Any] | None = None
-    pixels: bytes = b""
 
 
 @dataclass(eq=False)
@@ -140,10 +127,11 @@ class Pool:
                 free.since = time.monotonic()
             free.tasks.append(task)
             try:
-                if isinstance(task.payload, Path):
-                    send(free.orders, {"known": task.known, "path": os.fspath(task.payload)})
+                order = {"known": task.known}
+                if isinstance(task.payload, bytes):
+                    send(free.orders, order, task.payload)
                 else:
-                    send(free.orders, {"known": task.known}, task.payload or b"")
+                    send(free.orders, {**order, "path": str(task.payload)})
             except BrokenPipeError:
                 return  # it has died: what it had is dealt with when its end is seen
 

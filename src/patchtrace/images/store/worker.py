@@ -100,8 +100,8 @@ def _read(path: Path, rules: Decoding) -> tuple[bytes, int, str]:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
             raise Unreadable("not a regular file")
-        if info.st_size > rules.max_bytes:
-            raise Unreadable(f"{info.st_size} bytes, more than the limit of {rules.max_bytes}")
+        if refusal := rules.refusal(info.st_size):
+            raise refusal
         content = stream.read(info.st_size + 1)  # not up to the limit: all that is asked for is taken at once
     if len(content) != info.st_size:
         raise Unreadable("changed while it was read")
