@@ -17,8 +17,7 @@ from patchtrace.checks import store, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.arrays import picture
 from patchtrace.images.decode import Decoding, Skipped, Unreadable, decode
-from patchtrace.images.downscaled import DownscaledPixels
-from patchtrace.images.pixels import ArrayPixels, Pixels, fingerprint
+from patchtrace.images.pixels import ArrayPixels, DownscaledPixels, Pixels, fingerprint
 from patchtrace.images.sources import base as sources
 from patchtrace.images.sources.remote import fetched_ahead
 from patchtrace.images.store.reader import Originals

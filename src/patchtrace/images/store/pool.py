@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Decoding
@@ -51,14 +51,12 @@ class _Worker:
     answers: int
     tasks: deque[Task] = field(default_factory=deque)
     since: float = 0.0  # when it began with the first of them
+    allowed: float = 0.0  # seconds that it may take for it
     ready: bool = False
 
     def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout, self.complaints):
-            assert stream is not None
-            stream.close()
+        with self.complaints, self.process:
+            self.process.kill()
 
 
 class Pool:
@@ -126,12 +124,10 @@ class Pool:
             if not free.tasks:
                 free.since = time.monotonic()
             free.tasks.append(task)
+            path = {"path": str(task.payload)} if isinstance(task.payload, Path) else {}
+            content = task.payload if isinstance(task.payload, bytes) else b""
             try:
-                order = {"known": task.known}
-                if isinstance(task.payload, bytes):
-                    send(free.orders, order, task.payload)
-                else:
-                    send(free.orders, {**order, "path": str(task.payload)})
+                send(free.orders, {"known": task.known, **path}, content)
             except BrokenPipeError:
                 return  # it has died: what it had is dealt with when its end is seen
 
@@ -149,7 +145,7 @@ class Pool:
         )
         assert process.stdin is not None
         assert process.stdout is not None
-        worker = _Worker(process, complaints, process.stdin.fileno(), process.stdout.fileno())
+        worker = _Worker(process, complaints, process.stdin.fileno(), process.stdout.fileno(), allowed=START)
         self._workers.append(worker)
         self._selector.register(worker.answers, selectors.EVENT_READ, worker)
         with contextlib.suppress(BrokenPipeError):  # its end is seen soon
@@ -158,31 +154,25 @@ class Pool:
 
     def _wait(self) -> None:
         """Take what answers there are, or wait for one until the next worker has had its time."""
-        ends = [worker.since + self._allowed(worker) for worker in self._workers if worker.tasks]
+        ends = [worker.since + worker.allowed for worker in self._workers if worker.tasks]
         patience = max(0.0, min(ends) - time.monotonic()) if ends else None
         for key, _ in self._selector.select(patience):
             worker: _Worker = key.data
             try:
-                self._take(worker, *receive(worker.answers))
+                answer, pixels = receive(worker.answers)
             except (EOFError, ValueError):
                 self._replace(worker, _cause(worker.process))
+                continue
+            if worker.ready:
+                task = worker.tasks.popleft()
+                task.answer, task.pixels = answer, pixels
+                self._held += len(pixels)
+            worker.ready, worker.since, worker.allowed = True, time.monotonic(), self.timeout
         now = time.monotonic()
         for worker in list(self._workers):
-            if worker.tasks and now - worker.since >= self._allowed(worker):
+            if worker.tasks and now - worker.since >= worker.allowed:
                 doing = "decoding" if worker.ready else "its start"
-                self._replace(worker, f"{doing} took more than {self._allowed(worker):g} seconds")
-
-    def _allowed(self, worker: _Worker) -> float:
-        return self.timeout if worker.ready else START
-
-    def _take(self, worker: _Worker, answer: dict[str, Any], pixels: bytes) -> None:
-        worker.since = time.monotonic()
-        if not worker.ready:
-            worker.ready = True
-            return
-        task = worker.tasks.popleft()
-        task.answer, task.pixels = answer, pixels
-        self._held += len(pixels)
+                self._replace(worker, f"{doing} took more than {worker.allowed:g} seconds")
 
     def _replace(self, worker: _Worker, cause: str) -> None:
         """End a worker. The image that it had in hand is the one to blame; the others go to the next worker."""

@@ -113,17 +113,25 @@ class Store:
         self._may_be_made(asked)
         with self._locked():
             base = self.manifest() if (self.path / MANIFEST).exists() else None
-            paths, trusted = self._sources(base, asked, replace)
-            if base is not None and asked is None:
-                options = base.options
-            trusted = trusted and (base is None or options == base.options)
-            rules = decoding or Decoding()
+            rules, trusted = decoding or Decoding(), True
             if base is not None:
+                before = tuple(source.path for source in base.sources)
+                if asked is None:
+                    asked, options = before, base.options
+                elif asked != before and not replace:
+                    raise PatchtraceError(
+                        f"the store {str(self.path)!r} was made from {', '.join(before)}: leave the paths out to "
+                        "update it, choose another store, or use replace=True (--replace) to leave out what the new "
+                        "paths do not hold"
+                    )
+                trusted = asked == before and options == base.options
                 check_rules(self.path, base, rules)
                 rules = base.decoding or Decoding(size=base.shape[1:], grey=base.shape[0] == 1)
+            elif asked is None:
+                raise PatchtraceError(f"the store {str(self.path)!r} is not finished: give the images to index")
             try:
                 (self.path / SHARDS).mkdir(exist_ok=True)
-                update = Update(self.path, base, paths, options, rules, trusted, shard_images)
+                update = Update(self.path, base, asked, options, rules, trusted, shard_images)
                 return update.run(jobs, timeout, memory, Watch.of(progress))
             except OSError as error:
                 raise PatchtraceError(
@@ -139,24 +147,6 @@ class Store:
         if self.path.exists() and not (self.path.is_dir() and not any(self.path.iterdir())):
             raise PatchtraceError(f"{str(self.path)!r} holds other things: a store needs a directory of its own")
         self.path.mkdir(parents=True, exist_ok=True)
-
-    def _sources(
-        self, base: Manifest | None, asked: tuple[str, ...] | None, replace: bool
-    ) -> tuple[tuple[str, ...], bool]:
-        """What to read, and whether it is what was read before."""
-        if base is None:
-            if asked is None:
-                raise PatchtraceError(f"the store {str(self.path)!r} is not finished: give the images to index")
-            return asked, True
-        before = tuple(source.path for source in base.sources)
-        if asked is None or asked == before:
-            return before, True
-        if not replace:
-            raise PatchtraceError(
-                f"the store {str(self.path)!r} was made from {', '.join(before)}: leave the paths out to update it, "
-                "choose another store, or use replace=True (--replace) to leave out what the new paths do not hold"
-            )
-        return asked, False
 
     def verify(self) -> list[str]:
         """Read everything and compare it with what was written; a sentence for each damage, or nothing."""
@@ -212,17 +202,14 @@ class Store:
             import fcntl
         except ImportError as error:
             raise PatchtraceError("a store can be written on Linux and macOS only") from error
-        handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
+        with (self.path / LOCK).open("ab") as lock:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise PatchtraceError(
                     f"another process is writing the store {str(self.path)!r}: wait until it is done"
                 ) from None
             yield
-        finally:
-            os.close(handle)
 
 
 def default_jobs() -> int:

@@ -67,9 +67,10 @@ def main() -> None:
             order, content = receive(orders)
         except EOFError:
             return
-        _alarm(math.ceil(settings["timeout"]) + GRACE)
+        # with no handler, so that it also ends a decoder that never comes back to Python
+        signal.alarm(math.ceil(settings["timeout"]) + GRACE)
         header, pixels = answer(order, content, rules)
-        _alarm(0)
+        signal.alarm(0)
         send(answers, header, pixels)
 
 
@@ -85,17 +86,15 @@ def answer(order: dict[str, Any], content: bytes, rules: Decoding) -> tuple[dict
         pixels = np.ascontiguousarray(decode(content, rules))
         found |= {"shape": pixels.shape, "pixels": hashlib.sha256(pixels.data).hexdigest()}
         return found, pixels.data.cast("B")
-    except Unreadable as reason:
-        return {**found, "reason": str(reason)}, b""
-    except OSError as error:
-        return {**found, "reason": error.strerror or str(error) or type(error).__name__}, b""
     except MemoryError:
-        return {**found, "reason": "too large for the memory that a decoder may use"}, b""
+        return {"reason": "too large for the memory that a decoder may use"}, b""
+    except (Unreadable, OSError) as error:
+        return {"reason": getattr(error, "strerror", None) or str(error) or type(error).__name__}, b""
 
 
 def _read(path: Path, rules: Decoding) -> tuple[bytes, int, str]:
     """Content, length and time of a file, all of one moment."""
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe must not keep us waiting
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe must not keep us waiting
     with os.fdopen(handle, "rb") as stream:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
@@ -111,15 +110,10 @@ def _read(path: Path, rules: Decoding) -> tuple[bytes, int, str]:
 
 def _limit(memory: int) -> None:
     """Take no more memory than this beyond what the process has now, and leave no core file."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
+    import resource
 
+    with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         most = pages * resource.getpagesize() + memory
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
-
-
-def _alarm(seconds: int) -> None:
-    if hasattr(signal, "alarm"):
-        signal.alarm(seconds)  # with no handler, so that it also ends a decoder that never comes back to Python
