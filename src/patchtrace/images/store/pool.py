@@ -13,6 +13,8 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
@@ -47,15 +49,14 @@ _WINDOW, _WAITING = 1024, 64 << 20
 class _Worker:
     process: subprocess.Popen[bytes]
     complaints: IO[bytes]
-    orders: int
-    answers: int
+    connection: Connection
     tasks: deque[Task] = field(default_factory=deque)
     since: float = 0.0  # when it began with the first of them
     allowed: float = 0.0  # seconds that it may take for it
     ready: bool = False
 
     def end(self) -> None:
-        with self.complaints, self.process:
+        with self.complaints, self.connection, self.process:
             self.process.kill()
 
 
@@ -115,7 +116,7 @@ class Pool:
             free = min(self._workers, key=lambda worker: len(worker.tasks), default=None)
             if free is None or (free.tasks and len(self._workers) < self.jobs):
                 free = self._start()
-            # A worker takes orders between two answers. A few short ones fit into the pipe; a long one would block us
+            # A worker takes orders between two answers. A few short ones fit into the socket; a long one would block us
             # here while the worker is blocked there with its answer.
             task = self._waiting[0]
             if len(free.tasks) >= (_DEPTH if isinstance(task.payload, Path) else 1):
@@ -127,29 +128,29 @@ class Pool:
             path = {"path": str(task.payload)} if isinstance(task.payload, Path) else {}
             content = task.payload if isinstance(task.payload, bytes) else b""
             try:
-                send(free.orders, {"known": task.known, **path}, content)
-            except BrokenPipeError:
+                send(free.connection, {"known": task.known, **path}, content)
+            except ConnectionError:
                 return  # it has died: what it had is dealt with when its end is seen
 
     def _start(self) -> _Worker:
         here = Path(__file__).resolve().parents[2]
         places = {"patchtrace": str(here), "patchtrace.images": str(here / "images")}
         complaints = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the worker
+        connection, far_end = Pipe()
         process = subprocess.Popen(  # noqa: S603  # our own program, and nothing of an image in the arguments
-            [sys.executable, "-c", PROGRAM, json.dumps([sys.path, places])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            [sys.executable, "-c", PROGRAM, json.dumps([sys.path, places]), str(far_end.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=complaints,  # what a library prints must not end up among the answers
             stderr=complaints,
-            bufsize=0,
+            pass_fds=[far_end.fileno()],
             process_group=0,  # Ctrl-C is for us, and we end the workers
         )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        worker = _Worker(process, complaints, process.stdin.fileno(), process.stdout.fileno(), allowed=START)
+        far_end.close()
+        worker = _Worker(process, complaints, connection, allowed=START)
         self._workers.append(worker)
-        self._selector.register(worker.answers, selectors.EVENT_READ, worker)
-        with contextlib.suppress(BrokenPipeError):  # its end is seen soon
-            send(worker.orders, {"rules": asdict(self.rules), "memory": self.memory, "timeout": self.timeout})
+        self._selector.register(connection, selectors.EVENT_READ, worker)
+        with contextlib.suppress(ConnectionError):  # its end is seen soon
+            send(connection, {"rules": asdict(self.rules), "memory": self.memory, "timeout": self.timeout})
         return worker
 
     def _wait(self) -> None:
@@ -159,8 +160,8 @@ class Pool:
         for key, _ in self._selector.select(patience):
             worker: _Worker = key.data
             try:
-                answer, pixels = receive(worker.answers)
-            except (EOFError, ValueError):
+                answer, pixels = receive(worker.connection)
+            except (EOFError, OSError, ValueError):
                 self._replace(worker, _cause(worker.process))
                 continue
             if worker.ready:
@@ -176,7 +177,7 @@ class Pool:
 
     def _replace(self, worker: _Worker, cause: str) -> None:
         """End a worker. The image that it had in hand is the one to blame; the others go to the next worker."""
-        self._selector.unregister(worker.answers)
+        self._selector.unregister(worker.connection)
         self._workers.remove(worker)
         if not worker.ready:
             worker.complaints.seek(0)

@@ -1,6 +1,6 @@
 """The process that decodes: it may crash or hang over a hostile image, and is then replaced.
 
-It takes orders on its standard input, and answers on what was its standard output.
+It takes orders and answers them on a socket, whose number is its last argument.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import math
 import os
 import signal
 import stat
-import struct
+import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -25,53 +26,36 @@ from patchtrace.images.decode import Decoding, Unreadable, decode
 RECENT = 2_000_000_000
 #: The parent ends a worker that takes too long. If the parent is gone, an alarm does, so much later.
 GRACE = 5
-_LENGTHS = struct.Struct("<IQ")
 
 
-def send(handle: int, header: dict[str, Any], content: bytes | memoryview = b"") -> None:
-    """Write one message: two lengths, a header in JSON, bytes. Nothing is pickled."""
-    raw = json.dumps(header).encode("ascii")
-    for part in (_LENGTHS.pack(len(raw), len(content)) + raw, content):
-        rest = memoryview(part)
-        while rest:
-            rest = rest[os.write(handle, rest) :]
+def send(connection: Connection, header: dict[str, Any], content: bytes | memoryview = b"") -> None:
+    """Write one message: a header in JSON, and bytes. Nothing is pickled."""
+    connection.send_bytes(json.dumps(header).encode("ascii"))
+    connection.send_bytes(content)
 
 
-def receive(handle: int) -> tuple[dict[str, Any], bytes]:
-    """Read one message, or raise EOFError."""
-    header, content = _LENGTHS.unpack(_exactly(handle, _LENGTHS.size))
-    fields: dict[str, Any] = json.loads(_exactly(handle, header))
-    return fields, _exactly(handle, content)
-
-
-def _exactly(handle: int, length: int) -> bytes:
-    read = bytearray()
-    while len(read) < length:
-        part = os.read(handle, min(length - len(read), 1 << 20))
-        if not part:
-            raise EOFError
-        read += part
-    return bytes(read)
+def receive(connection: Connection) -> tuple[dict[str, Any], bytes]:
+    """Read one message, or raise EOFError or OSError where the other side is gone."""
+    return json.loads(connection.recv_bytes()), connection.recv_bytes()
 
 
 def main() -> None:
     """Decode what comes in until nothing comes any more."""
-    orders, answers = 0, os.dup(1)
-    os.dup2(2, 1)  # what a library prints must not end up among the answers
-    settings, _ = receive(orders)
+    parent = Connection(int(sys.argv[-1]))
+    settings, _ = receive(parent)
     rules = Decoding.from_record(settings["rules"])
     _limit(settings["memory"])
-    send(answers, {"ready": True})
+    send(parent, {"ready": True})
     while True:
         try:
-            order, content = receive(orders)
-        except EOFError:
+            order, content = receive(parent)
+        except (EOFError, ConnectionError):
             return
         # with no handler, so that it also ends a decoder that never comes back to Python
         signal.alarm(math.ceil(settings["timeout"]) + GRACE)
         header, pixels = answer(order, content, rules)
         signal.alarm(0)
-        send(answers, header, pixels)
+        send(parent, header, pixels)
 
 
 def answer(order: dict[str, Any], content: bytes, rules: Decoding) -> tuple[dict[str, Any], bytes | memoryview]:
