@@ -9,6 +9,7 @@ import io
 import stat
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -196,17 +197,12 @@ def _pixels(image: Image.Image, rules: Decoding) -> NDArray[np.uint8]:
     if image.width * image.height > rules.max_pixels:
         raise Unreadable(f"{image.width} x {image.height} pixels, more than the limit of {rules.max_pixels}")
     image.load()  # only now is the file read to its end: a truncated one fails here and not before
-    picture = _eight_bit(_upright(image) if rules.exif == "apply" else image)
-    picture = _resize(_on_white(picture).convert("L" if rules.grey else "RGB"), rules)
+    if rules.exif == "apply":
+        with suppress(Exception):  # metadata that cannot be read is ignored; the pixels are still good
+            image = ImageOps.exif_transpose(image)
+    picture = _resize(_on_white(_eight_bit(image)).convert("L" if rules.grey else "RGB"), rules)
     pixels = np.asarray(picture, dtype=np.uint8)
     return pixels[None] if rules.grey else np.ascontiguousarray(pixels.transpose(2, 0, 1))
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    try:
-        return ImageOps.exif_transpose(image)
-    except Exception:  # metadata that cannot be read is ignored; the pixels are still good
-        return image
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:

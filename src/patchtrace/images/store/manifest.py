@@ -57,7 +57,7 @@ class ShardEntry:
             and flat == sorted(flat)
             and all(0 <= start < stop <= self.rows for start, stop in self.live)
         ):
-            raise ValueError("a shard is described in a way that makes no sense")
+            raise ValueError("the description of a shard is not valid")
 
     def mask(self) -> NDArray[np.bool_]:
         """For each row, whether it counts."""
@@ -134,7 +134,7 @@ class Manifest:
                 f"the store {str(store)!r} has version {record.get('version')!r}, and this program reads {VERSION}: "
                 "index the images again, to a new store"
             )
-        with _refusing_nonsense(store / MANIFEST):
+        with _checking(store / MANIFEST):
             return cls(
                 **_common(record),
                 sources=tuple(Origin(**item) for item in record["sources"]),
@@ -233,7 +233,7 @@ class Table:
 
     @classmethod
     def from_bytes(cls, raw: bytes, rows: int) -> Table:
-        """Read what :meth:`to_bytes` wrote; ValueError where it makes no sense."""
+        """Read what :meth:`to_bytes` wrote; ValueError where it is not valid."""
         table = cls()
         try:
             record = json.loads(raw)
@@ -242,17 +242,17 @@ class Table:
             table.ids, table.marks = list(map(str, record["ids"])), list(map(Marks._make, marks))
             table._sources, table._pixels = (bytearray.fromhex(record[name]) for name in ("sources", "pixels"))
         except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
-            raise ValueError("makes no sense") from error
+            raise ValueError("is not valid") from error
         if {len(table.ids), len(table.marks), len(table._sources) / 32, len(table._pixels) / 32} != {rows}:
             raise ValueError(f"does not have {rows} rows")
         return table
 
 
 def _common(record: dict[str, Any]) -> dict[str, Any]:
-    """What manifest and journal have in common, out of plain data; ValueError where it makes no sense."""
+    """What manifest and journal have in common, out of plain data; ValueError where it is not valid."""
     channels, height, width = map(int, record["shape"])
     if min(channels, height, width) < 1:
-        raise ValueError("a shape makes no sense")
+        raise ValueError("the shape is not valid")
     shards = ({**item, "live": tuple((start, stop) for start, stop in item["live"])} for item in record["shards"])
     return {
         "shape": (channels, height, width),
@@ -289,7 +289,7 @@ def write_sealed(path: Path, record: dict[str, Any]) -> None:
 def read_sealed(path: Path) -> dict[str, Any]:
     """Read JSON and see that not one byte of it has changed."""
     raw = path.read_bytes()
-    with _refusing_nonsense(path):
+    with _checking(path):
         content = json.loads(raw)["content"]
         if not isinstance(content, dict) or _sealed(content)[1] != raw:
             raise ValueError("its checksum is wrong")
@@ -297,7 +297,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _refusing_nonsense(path: Path) -> Iterator[None]:
+def _checking(path: Path) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, RecursionError) as error:

@@ -58,9 +58,15 @@ class StorePixels(LazyPixels):
             first, *rest = key
             images = self[first]
             return images[tuple(rest) if images.ndim == 3 else (slice(None), *rest)]
-        places = np.arange(len(self))[key]
-        read = self._read(np.atleast_1d(places))
-        return read[0] if np.ndim(places) == 0 else read
+        chosen = np.arange(len(self))[key]
+        places = np.atleast_1d(chosen)
+        images = np.empty((len(places), *self.shape[1:]), dtype=np.uint8)
+        shard_of, row_of = self._shard_of[places], self._row_of[places]
+        # consecutive rows are read at once
+        breaks = np.flatnonzero((np.diff(shard_of) != 0) | (np.diff(row_of) != 1)) + 1
+        for start, stop in pairwise([0, *breaks.tolist(), len(places)] if len(places) else []):
+            self._shards[shard_of[start]].read(int(row_of[start]), images[start:stop])
+        return images[0] if np.ndim(chosen) == 0 else images
 
     def select(self, places: Places) -> StorePixels:
         """The images at these places, still on disk."""
@@ -88,15 +94,3 @@ class StorePixels(LazyPixels):
     def where(self, index: int) -> tuple[ShardEntry, int]:
         """Shard and row of one image."""
         return self._shards[self._shard_of[index]].entry, int(self._row_of[index])
-
-    def _read(self, places: Places) -> NDArray[np.uint8]:
-        images = np.empty((len(places), *self.shape[1:]), dtype=np.uint8)
-        if not len(places):
-            return images
-        shard_of, row_of = self._shard_of[places], self._row_of[places]
-        # consecutive rows are read at once
-        breaks = np.flatnonzero((np.diff(shard_of) != 0) | (np.diff(row_of) != 1)) + 1
-        edges = [0, *breaks.tolist(), len(places)]
-        for start, stop in pairwise(edges):
-            self._shards[shard_of[start]].read(int(row_of[start]), images[start:stop])
-        return images

@@ -187,5 +187,5 @@ class ShardBuilder:
 def _damaged(path: Path, what: str) -> Damaged:
     return Damaged(
         f"the store {str(path.parent.parent)!r} is damaged: {path.parent.name}/{path.name} {what}. "
-        "Run `patchtrace index -o STORE` again: it decodes anew what is damaged"
+        "Run `patchtrace index -o STORE` again: it decodes again what is damaged"
     )
