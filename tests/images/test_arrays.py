@@ -12,7 +12,8 @@ import pytest
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
-from patchtrace.images.arrays import from_array, from_file
+from patchtrace.images.arrays import from_array
+from patchtrace.images.sources.array import ArrayFile
 from patchtrace.images.sources.base import Reading, find
 
 #: Two pictures of three channels, 6 x 5, of which no two values are equal: no wrong order of axes looks right.
@@ -264,14 +265,14 @@ def test_a_broken_file_is_an_error_that_names_it(tmp_path, save, name, damage):
     save(path, PICTURES)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(PatchtraceError, match=f"cannot read {name} as a NumPy file"):
-        from_file(path, None, None)
+        ArrayFile(path).pixels(Reading())
 
 
 def test_a_zip_file_of_something_else_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("notes.txt", "no array")
     with pytest.raises(PatchtraceError, match=r"a\.npz"):
-        from_file(tmp_path / "a.npz", None, None)
+        ArrayFile(tmp_path / "a.npz").pixels(Reading())
 
 
 # --- CIFAR-10 ---

@@ -162,7 +162,7 @@ def test_an_update_decodes_only_what_is_new(photos, store, monkeypatch):
 
     def watched(self, tasks):
         for task in run(self, tasks):
-            decoded.extend([task.carry.id] if task.pixels else [])
+            decoded.extend([task.id] if task.pixels else [])
             yield task
 
     monkeypatch.setattr(pool.Pool, "run", watched)

@@ -58,7 +58,7 @@ def test_a_byte_of_a_shard(store, array, place):
     assert [path.name in damage for damage in store.verify()] == [True]
     found = ImageSet.open(store.path)  # the length is right, and reading all is not for open
     assert np.array_equal(found.pixels[:LIMIT], np.load(array)[:LIMIT])
-    with pytest.raises(PatchtraceError, match=rf"{path.name}, its content is not what was written"):
+    with pytest.raises(PatchtraceError, match=rf"{path.name} is not what was written"):
         found.block(LIMIT, LIMIT + 1)
     assert_repaired_by_an_update(store, array)
 

@@ -82,7 +82,7 @@ def test_a_decoder_may_not_take_all_memory(photos):
     rules = Decoding(size=(8, 8))
     for memory, readable in ((16 << 20, False), (512 << 20, True)):
         with pool.Pool(rules, 1, memory=memory) as decoders:
-            (task,) = decoders.run(iter([pool.Task(photos / "large.png")]))
+            (task,) = decoders.run(iter([pool.Task("large", photos / "large.png")]))
         assert task.answer is not None
         assert ("pixels" in task.answer) is readable
         assert readable or "memory" in task.answer["reason"]
@@ -91,9 +91,9 @@ def test_a_decoder_may_not_take_all_memory(photos):
 def test_answers_come_in_order(photos):
     files = sorted(photos.iterdir()) * 20
     with pool.Pool(Decoding(), 2) as decoders:
-        done = list(decoders.run(pool.Task(file, carry=file) for file in files))
-    assert [task.carry for task in done] == files
-    assert all(np.frombuffer(task.pixels, np.uint8)[0] == int(task.carry.stem) for task in done)
+        done = list(decoders.run(pool.Task(file.stem, file) for file in files))
+    assert [task.payload for task in done] == files
+    assert all(np.frombuffer(task.pixels, np.uint8)[0] == int(task.id) for task in done)
 
 
 def test_long_payloads_and_long_answers_do_not_block_each_other(tmp_path):
@@ -102,7 +102,7 @@ def test_long_payloads_and_long_answers_do_not_block_each_other(tmp_path):
     content = (tmp_path / "large.png").read_bytes()
     payloads: list[Path | bytes] = [tmp_path / "large.png", content] * 6
     with pool.Pool(Decoding(), 2) as decoders:
-        done = list(decoders.run(pool.Task(payload) for payload in payloads))
+        done = list(decoders.run(pool.Task("large", payload) for payload in payloads))
     assert {task.pixels for task in done} == {noise.transpose(2, 0, 1).tobytes()}
 
 
@@ -131,7 +131,7 @@ def test_a_decoder_ends_by_itself_when_its_parent_is_gone(photos, hostile, monke
     (photos / "00.png").write_bytes(b"spin")
     decoders = pool.Pool(Decoding(), 1, timeout=1)
     worker = decoders._start()
-    decoders._waiting.append(pool.Task(photos / "00.png"))
+    decoders._waiting.append(pool.Task("00", photos / "00.png"))
     decoders._hand_out()
     try:
         assert worker.process.wait(30) == -14  # SIGALRM

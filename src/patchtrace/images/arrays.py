@@ -1,15 +1,15 @@
-"""Arrays as pixels: their layouts, .npy and .npz files, and pixels brought to other rules."""
+"""Arrays as pixels: their layouts, and pixels brought to other rules."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from patchtrace.checks import choice
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Decoding, Unreadable, decode
 
@@ -29,8 +29,7 @@ LAYOUTS = {
 def from_array(array: NDArray[np.generic], layout: str | None) -> PixelArray:
     """An array as (images, channels, height, width): u8 pixels, or float32 values that are left as they are."""
     layout = layout or _guess_layout(array)
-    if layout not in LAYOUTS:
-        raise PatchtraceError(f"layout is {layout!r}: use one of {', '.join(LAYOUTS)}")
+    choice("layout", layout, LAYOUTS)
     if array.ndim != len(layout):
         raise PatchtraceError(f"layout {layout} needs {len(layout)} axes, but the array has shape {array.shape}")
     axes = LAYOUTS[layout]
@@ -64,36 +63,6 @@ def _guess_layout(array: NDArray[np.generic]) -> str:
         f"an array of shape {array.shape} and type {array.dtype} can be read in more than one way: "
         f"set layout= (--layout) to NHWC, NCHW or another of {', '.join(LAYOUTS)}"
     )
-
-
-def from_file(path: Path, key: str | None, layout: str | None) -> PixelArray:
-    """A .npy file (u8 stays mapped and is not read) or one array of a .npz file. Pickled arrays are refused."""
-    try:
-        with path.open("rb") as stream:
-            if stream.read(2) == b"PK":  # a .npz is a zip file
-                array = _of_archive(stream, path.name, key)
-            else:
-                array = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(array, np.ndarray):
-            raise PatchtraceError(f"{path.name} does not hold an array")
-        return from_array(array, layout)
-    except PatchtraceError:
-        raise
-    except Exception as error:  # a damaged file can raise nearly anything inside a reader
-        raise PatchtraceError(
-            f"cannot read {path.name} as a NumPy file: {str(error) or type(error).__name__}"
-        ) from error
-
-
-def _of_archive(stream: BinaryIO, where: str, key: str | None) -> object:
-    stream.seek(0)
-    with np.load(stream, allow_pickle=False) as archive:
-        names = list(archive.files)
-        chosen = key or (names[0] if len(names) == 1 else None)
-        if chosen not in names:
-            asked = f"{where} has no array {key!r}." if key else f"which array of {where} holds the images?"
-            raise PatchtraceError(f"{asked} Choose with key= (--train-key, --query-key) one of {', '.join(names)}")
-        return archive[chosen]
 
 
 def picture(pixels: NDArray[Any]) -> Image.Image:

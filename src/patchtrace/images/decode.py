@@ -9,6 +9,7 @@ import io
 import stat
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -111,11 +112,9 @@ class Decoding:
     max_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:
-        if self.size is not None and not (
-            isinstance(self.size, tuple)
-            and len(self.size) == 2
-            and all(isinstance(n, int) and 1 <= n <= MOST_SIDE for n in self.size)
-        ):
+        sides = (1, 1) if self.size is None else self.size
+        in_range = isinstance(sides, tuple) and all(isinstance(side, int) and 1 <= side <= MOST_SIDE for side in sides)
+        if not in_range or len(sides) != 2:
             raise PatchtraceError(f"size is {self.size!r}: use a height and a width from 1 to {MOST_SIDE}")
         choice("fit", self.fit, get_args(Fit))
         choice("exif", self.exif, get_args(Exif))
@@ -124,6 +123,14 @@ class Decoding:
                 whole(name, getattr(self, name), 1)
         if self.max_pixels > PILLOW_LIMIT:
             raise PatchtraceError(f"max_pixels is {self.max_pixels}: use at most {PILLOW_LIMIT}")
+
+    def refusal(self, length: int) -> Unreadable | None:
+        """Why a file of this many bytes is not decoded, if it is not."""
+        if length == 0:
+            return Unreadable("empty file")
+        if length > self.max_bytes:
+            return Unreadable(f"{length} bytes, more than the limit of {self.max_bytes}")
+        return None
 
     def record(self) -> dict[str, Any]:
         """Plain data for a saved result, with the rules that are not a choice."""
@@ -156,15 +163,22 @@ def decode(source: Path | bytes | Image.Image | Unreadable, rules: Decoding) -> 
     try:
         if isinstance(source, Image.Image):
             return _pixels(source, rules)
-        if isinstance(source, bytes):
-            _check_length(len(source), rules)
-            return _decode(io.BytesIO(source), rules)
-        info = source.stat()
-        if not stat.S_ISREG(info.st_mode):  # a pipe would keep us waiting for ever
-            raise Unreadable("not a regular file")
-        _check_length(info.st_size, rules)
-        with source.open("rb") as stream:
-            return _decode(stream, rules)
+        if isinstance(source, Path):
+            info = source.stat()
+            if not stat.S_ISREG(info.st_mode):  # a pipe would keep us waiting for ever
+                raise Unreadable("not a regular file")
+        if refusal := rules.refusal(len(source) if isinstance(source, bytes) else info.st_size):
+            raise refusal
+        with (
+            io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as stream,
+            warnings.catch_warnings(),
+        ):
+            # Pillow warns of odd metadata and of large pictures; the pixels decide here, and the limit is our own
+            warnings.simplefilter("ignore")
+            with Image.open(stream, formats=FORMATS) as image:
+                if rules.exif == "ignore" and image.format == "TIFF":  # Pillow applies it by itself while it loads
+                    image.getexif().pop(ExifTags.Base.Orientation, None)
+                return _pixels(image, rules)
     except Unreadable:
         raise
     except UnidentifiedImageError as error:
@@ -179,55 +193,33 @@ def decode(source: Path | bytes | Image.Image | Unreadable, rules: Decoding) -> 
         raise Unreadable(f"damaged: {type(error).__name__}: {error}") from error
 
 
-def _check_length(length: int, rules: Decoding) -> None:
-    if length == 0:
-        raise Unreadable("empty file")
-    if length > rules.max_bytes:
-        raise Unreadable(f"{length} bytes, more than the limit of {rules.max_bytes}")
-
-
-def _decode(stream: Any, rules: Decoding) -> NDArray[np.uint8]:
-    with warnings.catch_warnings():
-        # Pillow warns of odd metadata and of large pictures; the pixels decide here, and the limit is our own
-        warnings.simplefilter("ignore")
-        with Image.open(stream, formats=FORMATS) as image:
-            if rules.exif == "ignore" and image.format == "TIFF":  # Pillow applies it by itself while it loads
-                image.getexif().pop(ExifTags.Base.Orientation, None)
-            return _pixels(image, rules)
-
-
 def _pixels(image: Image.Image, rules: Decoding) -> NDArray[np.uint8]:
     if image.width * image.height > rules.max_pixels:
         raise Unreadable(f"{image.width} x {image.height} pixels, more than the limit of {rules.max_pixels}")
     image.load()  # only now is the file read to its end: a truncated one fails here and not before
-    picture = _eight_bit(_upright(image) if rules.exif == "apply" else image)
-    picture = _resize(_on_white(picture).convert("L" if rules.grey else "RGB"), rules)
+    if rules.exif == "apply":
+        with suppress(Exception):  # metadata that cannot be read is ignored; the pixels are still good
+            image = ImageOps.exif_transpose(image)
+    picture = _resize(_on_white(_eight_bit(image)).convert("L" if rules.grey else "RGB"), rules)
     pixels = np.asarray(picture, dtype=np.uint8)
     return pixels[None] if rules.grey else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    try:
-        return ImageOps.exif_transpose(image)
-    except Exception:  # metadata that cannot be read is ignored; the pixels are still good
-        return image
-
-
 def _eight_bit(image: Image.Image) -> Image.Image:
     """Scale deep grey to 8 bits. Pillow's own conversion clips instead, and would leave a white picture."""
-    if image.mode in ("F", "I") or image.mode.startswith("I;"):
-        if image.mode == "F":
-            raise Unreadable("floating-point pixels, whose range is not known")
-        deep = np.asarray(image)
-        if deep.min() < 0 or deep.max() > 65535:
-            raise Unreadable("pixels outside of 16 bits, whose range is not known")
-        levels = ((np.arange(65536) * 255 + 32767) // 65535).astype(np.uint8)
-        grey = Image.fromarray(levels[deep])
-        clear = image.info.get("transparency")
-        if not isinstance(clear, int):
-            return grey
-        return Image.merge("LA", (grey, Image.fromarray(np.where(deep == clear, 0, 255).astype(np.uint8))))
-    return image
+    if image.mode == "F":
+        raise Unreadable("floating-point pixels, whose range is not known")
+    if image.mode != "I" and not image.mode.startswith("I;"):
+        return image
+    deep = np.asarray(image)
+    if deep.min() < 0 or deep.max() > 65535:
+        raise Unreadable("pixels outside of 16 bits, whose range is not known")
+    levels = ((np.arange(65536) * 255 + 32767) // 65535).astype(np.uint8)
+    grey = Image.fromarray(levels[deep])
+    clear = image.info.get("transparency")
+    if not isinstance(clear, int):
+        return grey
+    return Image.merge("LA", (grey, Image.fromarray(np.where(deep == clear, 0, 255).astype(np.uint8))))
 
 
 def _on_white(image: Image.Image) -> Image.Image:

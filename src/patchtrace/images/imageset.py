@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from operator import index, itemgetter
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,7 @@ from patchtrace.checks import store, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.arrays import picture
 from patchtrace.images.decode import Decoding, Skipped, Unreadable, decode
-from patchtrace.images.downscaled import DownscaledPixels
-from patchtrace.images.pixels import ArrayPixels, Pixels, fingerprint
+from patchtrace.images.pixels import ArrayPixels, DownscaledPixels, Pixels, fingerprint
 from patchtrace.images.sources import base as sources
 from patchtrace.images.sources.remote import fetched_ahead
 from patchtrace.images.store.reader import Originals
@@ -25,7 +25,7 @@ from patchtrace.progress import Progress, Watch
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class ImageSet:
+class ImageSet(sources.Opened):
     """Pictures of one size, in one order.
 
     Made by :meth:`open`; the constructor is for pixels that are at hand already.
@@ -53,13 +53,6 @@ class ImageSet:
     >>> images.block(0, 2).min()
     np.float32(-1.0)
     """
-
-    pixels: Pixels
-    ids: tuple[str, ...]
-    skipped: tuple[Skipped, ...]
-    decoding: Decoding | None
-    remarks: tuple[str, ...]
-    files: Sequence[Path | bytes | None]
 
     def __init__(
         self,
@@ -112,13 +105,10 @@ class ImageSet:
         height, width = self.shape[1:]
         times = longest // max(height, width)
         file = self.files[index] if self.files else None
-        if file is None or self.decoding is None or times <= 1:
-            return self.picture(index)
-        try:
-            pixels = decode(file, replace(self.decoding, size=(times * height, times * width)))
-        except Unreadable:  # it was there when the set was opened
-            return self.picture(index)
-        return picture(pixels)
+        if file is not None and self.decoding is not None and times > 1:
+            with suppress(Unreadable):  # it was there when the set was opened
+                return picture(decode(file, replace(self.decoding, size=(times * height, times * width))))
+        return self.picture(index)
 
     def subset(self, indices: Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]) -> ImageSet:
         """The images at these places, in this order, with the ids they have here; or those that a mask says."""
@@ -146,29 +136,19 @@ class ImageSet:
         """A hash of pixels and ids: equal for equal sets, in memory or in a store."""
         return fingerprint(self.pixels, self.ids)
 
-    def open_like(
-        self,
-        source: Any,
-        *,
-        decoding: Decoding | None = None,
-        **options: Any,
-    ) -> ImageSet:
+    def open_like(self, source: Any, *, decoding: Decoding | None = None, **options: Any) -> ImageSet:
         """Open other pictures at the size of these and by the same rules (or others): how queries are made ready.
 
         Only the crop is left out: it belongs to the collection, and a generated picture has been through it. Takes the
         other options of :meth:`open` too.
         """
         channels, height, width = self.shape
-        if isinstance(source, ImageSet):
-            opened = source
-        else:
-            if self.pixels.dtype != np.uint8 and not has_own_size(source):
-                raise PatchtraceError(
-                    f"the set holds float arrays of shape {self.shape}: give queries as such arrays, not as files"
-                )
-            rules = decoding or self.decoding or Decoding()
-            rules = replace(rules, size=(height, width), grey=channels == 1, crop=None)
-            opened = ImageSet.open(source, decoding=rules, **options)
+        if self.pixels.dtype != np.uint8 and not has_own_size(source):
+            raise PatchtraceError(
+                f"the set holds float arrays of shape {self.shape}: give queries as such arrays, not as files"
+            )
+        rules = replace(decoding or self.decoding or Decoding(), size=(height, width), grey=channels == 1, crop=None)
+        opened = source if isinstance(source, ImageSet) else ImageSet.open(source, decoding=rules, **options)
         if opened.shape != self.shape:
             raise PatchtraceError(
                 f"queries have shape {opened.shape} and the set has {self.shape} (channels, height, width): "
@@ -243,11 +223,11 @@ class ImageSet:
                 )
             return source._first(limit)
         found = sources.find(source)
-        if len(found) == 1 and found[0].own_size:
-            opened = found[0].opened(sources.Reading(key, layout, follow_symlinks, rules, limit))
-            return cls(**vars(opened))._first(limit)
         rules, remarks = sources.with_crop(found, rules)
-        entries = sources.joined(sources.parts(found, sources.Reading(key, layout, follow_symlinks, rules, limit)))
+        reading = sources.Reading(key, layout, follow_symlinks, rules, limit)
+        if len(found) == 1 and found[0].own_size:
+            return cls(**vars(found[0].opened(reading)))._first(limit)
+        entries = sources.joined(sources.parts(found, reading))
         entries.remarks.extend(remarks)
         return _of_entries(entries, rules, limit, Watch.of(progress))
 
@@ -260,8 +240,7 @@ def _of_entries(entries: sources.Entries, rules: Decoding, limit: int | None, pr
     ids: list[str] = []
     files: list[Path | None] = []
     skipped: list[Skipped] = []
-    total = entries.count or 0
-    for (name, payload), content in fetched_ahead(entries.stream, itemgetter(1), rules):
+    for (name, payload), content in fetched_ahead(((entry, entry[1]) for entry in entries.stream), rules):
         try:
             pixels = decode(content, rules)
         except Unreadable as reason:
@@ -276,7 +255,7 @@ def _of_entries(entries: sources.Entries, rules: Decoding, limit: int | None, pr
             pictures.append(pixels)
             ids.append(name)
             files.append(payload if isinstance(payload, Path) else None)
-        progress(len(ids) + len(skipped), total)
+        progress(len(ids) + len(skipped), entries.count or 0)
         if len(ids) == limit:
             break
     if not ids:

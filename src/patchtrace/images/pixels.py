@@ -1,11 +1,11 @@
-"""Pixels (images, channels, height, width): what all of them have in common, wherever they are kept."""
+"""Pixels (images, channels, height, width): in memory, or read and downscaled when they are indexed."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,52 +13,8 @@ from numpy.typing import NDArray
 Places = NDArray[np.integer[Any]]
 
 
-class Pixels(Protocol):
-    """Pixels in memory, in a store, or computed as they are read.
-
-    Indexing by a number, a slice or integers reads those images, as a plain NumPy array.
-    """
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Images, channels, height, width."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """``uint8``, or ``float32`` with values in [-1, 1] (latents: any)."""
-
-    @property
-    def ndim(self) -> int:
-        """Always 4."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that all of it takes, or would take, in memory."""
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether another process that is sent these pixels is sent their values, and not where to read them."""
-
-    @property
-    def factor(self) -> int:
-        """Side of the square of original pixels that each pixel is the mean of; 1 where nothing was downscaled."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, key: Any, /) -> NDArray[Any]: ...
-
-    def select(self, places: Places) -> Pixels:
-        """The images at these places, in this order; nothing is read before it is indexed."""
-
-    def fingerprint_of(self, ids: tuple[str, ...]) -> str | None:
-        """The fingerprint of these pixels under these ids, if it is known without reading them."""
-
-    def reuse(self, shards: dict[Path, Any]) -> None:
-        """Share the shards of a store that this process has open already, so that each is checked once."""
-
-
 class ArrayPixels(np.ndarray[Any, np.dtype[Any]]):
-    """Pixels in memory, or a mapped file: a NumPy array, and what :class:`Pixels` adds to one.
+    """Pixels in memory, or a mapped file: a NumPy array, and what :class:`LazyPixels` adds to one.
 
     >>> pixels = np.zeros((4, 3, 8, 8), np.uint8).view(ArrayPixels)
     >>> pixels.in_memory, pixels.select(np.array([2, 0])).shape, type(pixels[0])
@@ -87,13 +43,23 @@ class ArrayPixels(np.ndarray[Any, np.dtype[Any]]):
 
 
 class LazyPixels:
-    """What pixels that are read when they are indexed have in common.
+    """Pixels in a store, or computed as they are read; what they have in common with an array.
+
+    Indexing by a number, a slice or integers reads those images, as a plain NumPy array.
 
     Parameters
     ----------
     shape : (int, int, int, int)
         Images, channels, height, width.
     dtype : dtype
+        ``uint8``, or ``float32`` with values in [-1, 1] (latents: any).
+
+    Attributes
+    ----------
+    in_memory : bool
+        Whether another process that is sent these pixels is sent their values, and not where to read them.
+    factor : int
+        Side of the square of original pixels that each pixel is the mean of; 1 where nothing was downscaled.
     """
 
     ndim = 4
@@ -119,12 +85,69 @@ class LazyPixels:
         """Bytes that all of it would take in memory."""
         return math.prod(self.shape) * int(self.dtype.itemsize)
 
+    def select(self, places: Places) -> LazyPixels:
+        """The images at these places, in this order; nothing is read before it is indexed."""
+        raise NotImplementedError
+
     def fingerprint_of(self, ids: tuple[str, ...]) -> str | None:
-        """Not known before the pixels are read."""
+        """The fingerprint of these pixels under these ids, if it is known without reading them."""
         return None
 
     def reuse(self, shards: dict[Path, Any]) -> None:
-        """See :meth:`Pixels.reuse`."""
+        """Share the shards of a store that this process has open already, so that each is checked once."""
+
+
+#: Pixels in memory, in a store, or computed as they are read: all have the attributes of :class:`LazyPixels`.
+Pixels = ArrayPixels | LazyPixels
+
+
+class DownscaledPixels(LazyPixels):
+    """Pixels whose squares of ``factor`` x ``factor`` are one pixel, their mean.
+
+    Rows and columns that do not fill a square are left out.
+
+    Parameters
+    ----------
+    pixels : Pixels
+        The originals.
+    factor : int
+        Side of a square.
+    """
+
+    def __init__(self, pixels: Pixels, factor: int) -> None:
+        count, channels, height, width = map(int, pixels.shape)
+        super().__init__((count, channels, height // factor, width // factor), pixels.dtype)
+        self._pixels, self.factor, self.in_memory = pixels, factor, pixels.in_memory
+
+    def __getitem__(self, key: Any, /) -> NDArray[Any]:
+        read = self._pixels[key]
+        height, width = self.shape[2:]
+        pixels = read[..., : height * self.factor, : width * self.factor]
+        rows = pixels.reshape(*read.shape[:-2], height, self.factor, width * self.factor)
+        columns = _sum(rows, -2).reshape(*read.shape[:-2], height, width, self.factor)
+        means = _sum(columns, -1) / np.float32(self.factor**2)
+        return np.asarray(np.rint(means) if self.dtype == np.uint8 else means, dtype=self.dtype)
+
+    def select(self, places: Places) -> DownscaledPixels:
+        """The images at these places, still to be read."""
+        return DownscaledPixels(self._pixels.select(places), self.factor)
+
+    def reuse(self, shards: dict[Path, Any]) -> None:
+        """See :meth:`LazyPixels.reuse`."""
+        self._pixels.reuse(shards)
+
+
+def _sum(pixels: NDArray[Any], axis: int) -> NDArray[Any]:
+    """Along a short axis. ``np.sum`` takes ten times as long, and a coarse pass would wait for it."""
+    first, *others = np.moveaxis(pixels, axis, 0)
+    if pixels.dtype.kind == "u":
+        largest = len(others) * int(np.iinfo(pixels.dtype).max)
+        total: NDArray[Any] = first.astype(np.uint16 if largest < 1 << 15 else np.uint32)
+    else:
+        total = first.astype(np.float32)
+    for each in others:
+        total += each
+    return total
 
 
 def fingerprint(pixels: Pixels, ids: tuple[str, ...]) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from patchtrace.images.arrays import PixelArray, from_array, from_file
+from patchtrace.errors import PatchtraceError
+from patchtrace.images.arrays import PixelArray, from_array
 from patchtrace.images.sources.base import Reading, Source
 
 
@@ -19,8 +20,24 @@ class ArrayFile(Source):
     own_size = True
 
     def pixels(self, reading: Reading) -> PixelArray:
-        """Its array; u8 of a .npy stays mapped."""
-        return from_file(self.place, reading.key, reading.layout)
+        """Its array; u8 of a .npy stays mapped and is not read. Pickled arrays are refused."""
+        try:
+            with self.place.open("rb") as stream:
+                if stream.read(2) == b"PK":  # a .npz is a zip file
+                    stream.seek(0)
+                    with np.load(stream, allow_pickle=False) as archive:
+                        names = archive.files
+                        array = archive[self.chosen("array", names, reading.key, names if len(names) == 1 else ())]
+                else:
+                    array = np.load(self.place, mmap_mode="r", allow_pickle=False)
+            if not isinstance(array, np.ndarray):
+                raise PatchtraceError(f"{self.name} does not hold an array")
+            return from_array(array, reading.layout)
+        except PatchtraceError:
+            raise
+        except Exception as error:  # a damaged file can raise nearly anything inside a reader
+            reason = str(error) or type(error).__name__
+            raise PatchtraceError(f"cannot read {self.name} as a NumPy file: {reason}") from error
 
 
 class GivenArray(Source):

@@ -7,8 +7,9 @@ and every command read what it recognises.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
@@ -48,8 +49,8 @@ class RemoteFile:
 
     def read(self, rules: Decoding) -> bytes | Unreadable:
         """Its bytes, or why they cannot be had."""
-        if self.size > rules.max_bytes:
-            return Unreadable(f"{self.size} bytes, more than the limit of {rules.max_bytes}")
+        if refusal := rules.refusal(self.size or -1):  # some systems say 0 where they do not know
+            return refusal
         try:
             return bytes(self.system.cat_file(self.path, start=0, end=rules.max_bytes + 1))
         except Exception as error:  # each file system has errors of its own
@@ -176,6 +177,22 @@ class Source:
         pixels, decoding = conformed(pixels, reading.rules)
         return Opened(pixels.view(ArrayPixels), tuple(map(str, range(len(pixels)))), decoding=decoding)
 
+    def chosen(self, kind: str, names: Sequence[str], key: str | None, usual: Iterable[str]) -> str:
+        """The array or column to read: the one that is asked for, or the first of the usual ones that is there."""
+        chosen = key or next((name for name in usual if name in names), "")
+        if chosen not in names:
+            asked = f"{self.name} has no {kind} {key!r}." if key else f"which {kind} of {self.name} holds the images?"
+            raise PatchtraceError(f"{asked} Choose with key= (--train-key, --query-key) one of {', '.join(names)}")
+        return chosen
+
+    def needs(self, module: str, extra: str) -> Any:
+        """A module that is installed with an extra of the package."""
+        try:
+            return import_module(module)
+        except ImportError as error:
+            message = f"{self.place} needs {module}: install it with  pip install 'patchtrace[{extra}]'"
+            raise PatchtraceError(message) from error
+
     @property
     def address(self) -> str:
         """The place in full, so that it is found from any directory."""
@@ -194,8 +211,8 @@ class Source:
     @property
     def crop(self) -> int | None:
         """The square that is cut out of its pictures unless another is asked for."""
-        place = self.place
-        return CELEBA_CROP if isinstance(place, Path) and CELEBA_FOLDER in (place.name, place.parent.name) else None
+        names = (self.place.name, self.place.parent.name) if isinstance(self.place, Path) else ()
+        return CELEBA_CROP if CELEBA_FOLDER in names and not self.own_size else None
 
 
 def is_url(place: object) -> bool:
@@ -283,13 +300,9 @@ def parts(found: Sequence[Source], reading: Reading) -> list[Entries]:
 def joined(read: Sequence[Entries]) -> Entries:
     """The entries of several sources, one after the other."""
     remarks = [remark for part in read for remark in part.remarks]
-    return Entries(chain.from_iterable(part.stream for part in read), total(read), remarks)
-
-
-def total(read: Sequence[Entries]) -> int | None:
-    """How many entries there are, where all sources know it."""
     counts = [part.count for part in read if part.count is not None]
-    return sum(counts) if len(counts) == len(read) else None
+    count = sum(counts) if len(counts) == len(read) else None
+    return Entries(chain.from_iterable(part.stream for part in read), count, remarks)
 
 
 def none_readable(skipped: Sequence[Skipped], remarks: Sequence[str]) -> PatchtraceError:

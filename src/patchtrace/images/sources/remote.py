@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from importlib import import_module
 from typing import Any, TypeVar
 
 from patchtrace.errors import PatchtraceError
@@ -35,10 +34,7 @@ class Remote(Source):
     def entries(self, reading: Reading) -> Entries:
         """The image files below the URL, sorted by id; or the image that it names."""
         url = self.place
-        try:
-            fsspec = import_module("fsspec")
-        except ImportError as error:
-            raise PatchtraceError(f"{url} needs fsspec: install it with  pip install 'patchtrace[remote]'") from error
+        fsspec = self.needs("fsspec", "remote")
         try:
             system, root = fsspec.core.url_to_fs(url)
             info = system.info(root) if self.single else {}
@@ -67,7 +63,7 @@ def _is_image(path: str) -> bool:
     return os.path.splitext(path)[1].lower() in EXTENSIONS
 
 
-def fetched_ahead(items: Iterable[T], payload: Callable[[T], Payload], rules: Decoding) -> Iterator[tuple[T, Local]]:
+def fetched_ahead(items: Iterable[tuple[T, Payload]], rules: Decoding) -> Iterator[tuple[T, Local]]:
     """Each item with its payload, in order; a remote file becomes its content, and several are fetched at a time."""
     ahead: deque[tuple[T, Local | Future[bytes | Unreadable]]] = deque()
 
@@ -76,9 +72,8 @@ def fetched_ahead(items: Iterable[T], payload: Callable[[T], Payload], rules: De
         return item, found.result() if isinstance(found, Future) else found
 
     with ThreadPoolExecutor(FETCHES) as fetchers:
-        for item in items:
-            found = payload(item)
-            ahead.append((item, fetchers.submit(found.read, rules) if isinstance(found, RemoteFile) else found))
+        for item, payload in items:
+            ahead.append((item, fetchers.submit(payload.read, rules) if isinstance(payload, RemoteFile) else payload))
             while ahead and (len(ahead) >= FETCHES or not isinstance(ahead[0][1], Future)):
                 yield first()
         while ahead:

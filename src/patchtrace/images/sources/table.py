@@ -22,33 +22,24 @@ class Table(Source):
 
     def entries(self, reading: Reading) -> Entries:
         """The cells of the column."""
-        path: Path = self.place
+        pa = self.needs("pyarrow", "parquet")
+        count: int | None = None
         try:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-        except ImportError as error:
-            raise PatchtraceError(
-                f"{path.name} needs pyarrow: install it with  pip install 'patchtrace[parquet]'"
-            ) from error
-        try:
-            if path.name.lower().endswith(".parquet"):
-                parquet = pq.ParquetFile(path)
-                schema, count = parquet.schema_arrow, parquet.metadata.num_rows
-                name = _image_column(schema, reading.key, path.name)
+            if self.name.lower().endswith(".parquet"):
+                parquet = self.needs("pyarrow.parquet", "parquet").ParquetFile(self.place)
+                name, count = self._column(parquet.schema_arrow, reading), parquet.metadata.num_rows
                 batches = parquet.iter_batches(batch_size=256, columns=[name])
             else:
-                source = pa.memory_map(str(path))
+                source = pa.memory_map(str(self.place))
                 try:
                     reader = pa.ipc.open_file(source)
                     batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
                 except pa.ArrowInvalid:  # the streaming format, which Hugging Face writes
                     source.seek(0)
-                    reader = pa.ipc.open_stream(source)
-                    batches = iter(reader)
-                schema, count = reader.schema, None
-                name = _image_column(schema, reading.key, path.name)
+                    batches = reader = pa.ipc.open_stream(source)
+                name = self._column(reader.schema, reading)
         except (pa.ArrowException, OSError) as error:
-            raise PatchtraceError(f"cannot read {path.name} as a table: {error}") from error
+            raise PatchtraceError(f"cannot read {self.name} as a table: {error}") from error
 
         def rows() -> Iterator[tuple[str, Payload]]:
             number = 0
@@ -61,6 +52,9 @@ class Table(Source):
                 yield f"{number} and after", Unreadable(f"the table is damaged or cut short: {error}")
 
         return Entries(rows(), count)
+
+    def _column(self, schema: Any, reading: Reading) -> str:
+        return self.chosen("column", schema.names, reading.key, IMAGE_COLUMNS)
 
 
 class HuggingFace(Source):
@@ -94,17 +88,6 @@ class HuggingFace(Source):
         raw = dataset.with_format(None).select_columns([chosen]).cast_column(chosen, datasets.Image(decode=False))
         rows = ((str(number), _payload(row[chosen], paths=True)) for number, row in enumerate(raw))
         return Entries(rows, len(dataset) if hasattr(dataset, "__len__") else None)
-
-
-def _image_column(schema: Any, column: str | None, where: str) -> str:
-    """The column asked for, or the one whose name says that it holds images."""
-    names = list(schema.names)
-    usual = [name for name in IMAGE_COLUMNS if name in names]
-    chosen = column or (usual[0] if usual else None)
-    if chosen not in names:
-        asked = f"{where} has no column {column!r}." if column else f"which column of {where} holds the images?"
-        raise PatchtraceError(f"{asked} Choose with key= (--train-key, --query-key) one of {', '.join(names)}")
-    return str(chosen)
 
 
 def _payload(cell: object, paths: bool = False) -> Payload:

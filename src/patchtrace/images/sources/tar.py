@@ -8,7 +8,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 
-from patchtrace.images.decode import EXTENSIONS, Unreadable
+from patchtrace.images.decode import EXTENSIONS, Decoding, Unreadable
 from patchtrace.images.sources.base import Entries, Payload, Reading, Source, shown
 
 
@@ -20,23 +20,19 @@ class Tar(Source):
 
     def entries(self, reading: Reading) -> Entries:
         """The members, under their names."""
-        return Entries(self._members(reading.rules.max_bytes))
+        return Entries(self._members(reading.rules))
 
-    def _members(self, most: int) -> Iterator[tuple[str, Payload]]:
+    def _members(self, rules: Decoding) -> Iterator[tuple[str, Payload]]:
         try:
             with tarfile.open(self.place, mode="r:*") as archive:
                 for member in archive:
                     archive.members = []  # type: ignore[attr-defined]  # or it would remember every header
                     if os.path.splitext(member.name)[1].lower() not in EXTENSIONS or not member.isreg():
                         continue
-                    name = shown(member.name.removeprefix("./"))  # `tar -C folder .` puts it before every name
-                    if member.size > most:
-                        reason = f"{member.size} bytes, more than the limit of {most}"
-                        yield name, Unreadable(reason)
-                        continue
                     content = archive.extractfile(member)
                     assert content is not None
-                    yield name, content.read()
+                    name = shown(member.name.removeprefix("./"))  # `tar -C folder .` puts it before every name
+                    yield name, rules.refusal(member.size) or content.read()
                 # an archive ends with two empty blocks, of which one has been read; tarfile does not mind if they are
                 # missing, or if what it took for the end is a damaged header
                 assert archive.fileobj is not None

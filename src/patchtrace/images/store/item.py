@@ -1,4 +1,4 @@
-"""An image to index: its id, where its bytes are, and by what a change of its file is noticed."""
+"""An image to index: its id, where its bytes are, by what a change of its file is noticed, and what became of it."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
 from patchtrace.images.decode import Unreadable
 from patchtrace.images.sources.base import Entries, RemoteFile, Source
-from patchtrace.images.store.manifest import Origin
+from patchtrace.images.store.manifest import NO_MARKS, Marks, Origin
 from patchtrace.images.store.worker import RECENT
 
 
-@dataclass(frozen=True)
-class Item:
-    """An image that may have to be decoded."""
+@dataclass(eq=False)
+class Task:
+    """An image to decode, or a place in the order with an answer already."""
 
     id: str
     payload: Path | bytes | RemoteFile | Unreadable
-    size: int = -1
-    #: What changes when the file does, such as its time; empty where nothing shows a change.
-    stamp: str = ""
-    container: str = ""
+    marks: Marks = NO_MARKS
+    #: Hashes of files that need not be decoded again.
+    known: tuple[str, ...] = ()
+    answer: dict[str, Any] | None = None
+    pixels: bytes = b""
 
 
 def origin_of(source: Source) -> Origin:
@@ -35,27 +37,28 @@ def origin_of(source: Source) -> Origin:
     """
     if not source.packed:
         return Origin(source.address)
-    size, stamp = _size_and_stamp(source.place)
-    fresh = stamp and time.time_ns() - int(stamp) < RECENT
-    return Origin(source.address, size, "" if fresh else stamp)
+    marks = _marks(source.place)
+    fresh = marks.stamp and time.time_ns() - int(marks.stamp) < RECENT
+    return Origin(source.address, marks.size, "" if fresh else marks.stamp)
 
 
-def items(entries: Entries, container: str) -> Iterator[Item]:
+def tasks(entries: Entries, container: str) -> Iterator[Task]:
     """The images of a source as an update takes them; of an archive or a table, with its path as ``container``."""
     for name, payload in entries.stream:
         if isinstance(payload, Path):
-            yield Item(name, payload, *_size_and_stamp(payload))
+            yield Task(name, payload, _marks(payload))
         elif isinstance(payload, RemoteFile):
-            yield Item(name, payload, payload.size, payload.stamp)
+            yield Task(name, payload, Marks(payload.size, payload.stamp))
         elif isinstance(payload, Image.Image):
-            yield Item(name, Unreadable("an open picture: a store is made from files and bytes"))
+            yield Task(name, Unreadable("an open picture: a store is made from files and bytes"))
         else:
-            yield Item(name, payload, len(payload) if isinstance(payload, bytes) else -1, "", container)
+            length = len(payload) if isinstance(payload, bytes) else -1
+            yield Task(name, payload, Marks(length, container=container))
 
 
-def _size_and_stamp(path: Path) -> tuple[int, str]:
+def _marks(path: Path) -> Marks:
     try:
         info = os.stat(path)
     except OSError:  # reading it will fail with the reason
-        return -1, ""
-    return info.st_size, str(info.st_mtime_ns)
+        return NO_MARKS
+    return Marks(info.st_size, str(info.st_mtime_ns))

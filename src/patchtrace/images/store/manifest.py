@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +57,7 @@ class ShardEntry:
             and flat == sorted(flat)
             and all(0 <= start < stop <= self.rows for start, stop in self.live)
         ):
-            raise ValueError("a shard is described in a way that makes no sense")
+            raise ValueError("the description of a shard is not valid")
 
     def mask(self) -> NDArray[np.bool_]:
         """For each row, whether it counts."""
@@ -68,6 +70,10 @@ class ShardEntry:
         """The same shard with these rows."""
         edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))).tolist()
         return replace(self, live=tuple(zip(edges[::2], edges[1::2], strict=True)))
+
+    def live_rows(self) -> NDArray[np.int32]:
+        """The rows that count."""
+        return np.flatnonzero(self.mask()).astype(np.int32)
 
     @property
     def count(self) -> int:
@@ -102,18 +108,18 @@ class Manifest:
         """How many images there are."""
         return sum(shard.count for shard in self.shards)
 
-    def to_json(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         """Plain data."""
         return {"format": "patchtrace store", "version": VERSION, **_record(self)}
 
     @property
     def sha256(self) -> str:
         """The checksum that stands in the file."""
-        return _sealed(self.to_json())[0]
+        return _sealed(self.record())[0]
 
     def write(self, store: Path) -> None:
         """Make this the state of the store: the last step of a run."""
-        write_sealed(store / MANIFEST, self.to_json())
+        write_sealed(store / MANIFEST, self.record())
 
     @classmethod
     def read(cls, store: Path) -> Manifest:
@@ -128,16 +134,14 @@ class Manifest:
                 f"the store {str(store)!r} has version {record.get('version')!r}, and this program reads {VERSION}: "
                 "index the images again, to a new store"
             )
-        try:
+        with _checking(store / MANIFEST):
             return cls(
-                **_from_record(record),
+                **_common(record),
                 sources=tuple(Origin(**item) for item in record["sources"]),
                 options=dict(record["options"]),
                 remarks=tuple(map(str, record["remarks"])),
                 fingerprint=str(record["fingerprint"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise _of_no_sense(store / MANIFEST, error) from error
 
 
 @dataclass(frozen=True)
@@ -160,13 +164,28 @@ class Journal:
         cls, store: Path, base: str, sources: tuple[str, ...] | None = None, decoding: Decoding | None = None
     ) -> Journal:
         """The journal that continues this state, with these sources and rules if any are given; else an empty one."""
+        empty = cls(base, sources or (), decoding)
         try:
             record = read_sealed(store / JOURNAL)
-            journal = cls(str(record["base"]), tuple(map(str, record["sources"])), **_from_record(record))
-        except (OSError, PatchtraceError, KeyError, TypeError, ValueError):
-            return cls(base, sources or (), decoding)  # nothing is lost but time
+            journal = cls(str(record["base"]), tuple(map(str, record["sources"])), **_common(record))
+        except (OSError, KeyError, TypeError, ValueError):
+            return empty  # nothing is lost but time
         same = journal.base == base and sources in (None, journal.sources) and decoding in (None, journal.decoding)
-        return journal if same else cls(base, sources or (), decoding)
+        return journal if same else empty
+
+
+class Marks(NamedTuple):
+    """By what a change of the file of an image is noticed."""
+
+    #: Its length; -1 where it is not known.
+    size: int = -1
+    #: What changes when the file does, such as its time; empty where nothing tells.
+    stamp: str = ""
+    #: The archive or table that the image is from, or nothing.
+    container: str = ""
+
+
+NO_MARKS = Marks()
 
 
 class Table:
@@ -176,17 +195,13 @@ class Table:
     ----------
     ids : list of str
         Name of each image.
-    sizes, stamps : lists of int and of str
-        Length of its file, and what changes when the file does; empty where nothing tells.
-    containers : list of str
-        The archive or table that it is from, or nothing.
+    marks : list of Marks
+        By what a change of its file is noticed.
     """
 
     def __init__(self) -> None:
         self.ids: list[str] = []
-        self.sizes: list[int] = []
-        self.stamps: list[str] = []
-        self.containers: list[str] = []
+        self.marks: list[Marks] = []
         self._sources, self._pixels = bytearray(), bytearray()
 
     def __len__(self) -> int:
@@ -200,74 +215,48 @@ class Table:
         """SHA-256 of the pixels of one image."""
         return self._pixels[32 * index : 32 * index + 32].hex()
 
-    def append(self, name: str, source: str, pixels: str, size: int, stamp: str, container: str) -> None:
+    def append(self, name: str, source: str, pixels: str, marks: Marks) -> None:
         """Add a row."""
         self._sources += bytes.fromhex(source)
         self._pixels += bytes.fromhex(pixels)
         self.ids.append(name)
-        self.sizes.append(size)
-        self.stamps.append(stamp)
-        self.containers.append(container)
-
-    def append_from(self, other: Table, index: int) -> None:
-        """Add a row of another table."""
-        marks = other.sizes[index], other.stamps[index], other.containers[index]
-        self.append(other.ids[index], other.source(index), other.pixels(index), *marks)
-
-    def note(self, index: int, size: int, stamp: str, container: str) -> bool:
-        """Set by what the file of a row is known not to have changed; whether that is news."""
-        marks = size, stamp, container
-        if (self.sizes[index], self.stamps[index], self.containers[index]) == marks:
-            return False
-        self.sizes[index], self.stamps[index], self.containers[index] = marks
-        return True
+        self.marks.append(marks)
 
     def to_bytes(self) -> bytes:
         """As a file."""
-        names = sorted(set(self.containers))
+        sizes, stamps, containers = zip(*self.marks, strict=True)
+        names = sorted(set(containers))
         number = {name: place for place, name in enumerate(names)}
-        return _plain(
-            {
-                "ids": self.ids,
-                "sources": self._sources.hex(),
-                "pixels": self._pixels.hex(),
-                "sizes": self.sizes,
-                "stamps": self.stamps,
-                "names": names,
-                "containers": [number[name] for name in self.containers],
-            }
-        )
+        columns = {"ids": self.ids, "sizes": sizes, "stamps": stamps, "names": names}
+        hashes = {"sources": self._sources.hex(), "pixels": self._pixels.hex()}
+        return _plain({**columns, **hashes, "containers": [number[name] for name in containers]})
 
     @classmethod
     def from_bytes(cls, raw: bytes, rows: int) -> Table:
-        """Read what :meth:`to_bytes` wrote; ValueError where it makes no sense."""
+        """Read what :meth:`to_bytes` wrote; ValueError where it is not valid."""
         table = cls()
         try:
             record = json.loads(raw)
-            table.ids = [str(name) for name in record["ids"]]
-            table.sizes = [int(size) for size in record["sizes"]]
-            table.stamps = [str(stamp) for stamp in record["stamps"]]
-            table.containers = [str(record["names"][place]) for place in record["containers"]]
-            table._sources = bytearray.fromhex(record["sources"])
-            table._pixels = bytearray.fromhex(record["pixels"])
-        except (KeyError, TypeError, IndexError, RecursionError) as error:
-            raise ValueError("a table makes no sense") from error
-        lengths = {len(column) for column in (table.ids, table.sizes, table.stamps, table.containers)}
-        if lengths != {rows} or {len(table._sources), len(table._pixels)} != {32 * rows}:
-            raise ValueError(f"a table does not have {rows} rows")
+            containers = [str(record["names"][place]) for place in record["containers"]]
+            marks = zip(map(int, record["sizes"]), map(str, record["stamps"]), containers, strict=True)
+            table.ids, table.marks = list(map(str, record["ids"])), list(map(Marks._make, marks))
+            table._sources, table._pixels = (bytearray.fromhex(record[name]) for name in ("sources", "pixels"))
+        except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+            raise ValueError("is not valid") from error
+        if {len(table.ids), len(table.marks), len(table._sources) / 32, len(table._pixels) / 32} != {rows}:
+            raise ValueError(f"does not have {rows} rows")
         return table
 
 
-def _from_record(record: dict[str, Any]) -> dict[str, Any]:
-    """What manifest and journal have in common, out of plain data; ValueError where it makes no sense."""
-    channels, height, width = (int(n) for n in record["shape"])
+def _common(record: dict[str, Any]) -> dict[str, Any]:
+    """What manifest and journal have in common, out of plain data; ValueError where it is not valid."""
+    channels, height, width = map(int, record["shape"])
     if min(channels, height, width) < 1:
-        raise ValueError("a shape makes no sense")
+        raise ValueError("the shape is not valid")
+    shards = ({**item, "live": tuple((start, stop) for start, stop in item["live"])} for item in record["shards"])
     return {
         "shape": (channels, height, width),
-        "shards": tuple(
-            ShardEntry(**{**item, "live": tuple((a, b) for a, b in item["live"])}) for item in record["shards"]
-        ),
+        "shards": tuple(ShardEntry(**item) for item in shards),
         "decoding": None if record["decoding"] is None else Decoding.from_record(record["decoding"]),
         "skipped": tuple(Skipped(**item) for item in record["skipped"]),
     }
@@ -300,17 +289,19 @@ def write_sealed(path: Path, record: dict[str, Any]) -> None:
 def read_sealed(path: Path) -> dict[str, Any]:
     """Read JSON and see that not one byte of it has changed."""
     raw = path.read_bytes()
-    try:
+    with _checking(path):
         content = json.loads(raw)["content"]
         if not isinstance(content, dict) or _sealed(content)[1] != raw:
             raise ValueError("its checksum is wrong")
+        return content
+
+
+@contextmanager
+def _checking(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise _of_no_sense(path, error) from error
-    return content
-
-
-def _of_no_sense(path: Path, error: Exception) -> Damaged:
-    return Damaged(
-        f"{path.name} of the store {str(path.parent)!r} is damaged ({str(error) or type(error).__name__}): "
-        "remove the store and index the images again"
-    )
+        raise Damaged(
+            f"{path.name} of the store {str(path.parent)!r} is damaged ({str(error) or type(error).__name__}): "
+            "remove the store and index the images again"
+        ) from error

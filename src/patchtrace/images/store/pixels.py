@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -43,15 +44,12 @@ class StorePixels(LazyPixels):
         self._known: tuple[tuple[str, ...], str] | None = None
 
     @classmethod
-    def of(cls, store: Path, shards: list[ShardEntry], shape: tuple[int, int, int]) -> StorePixels:
+    def of(cls, store: Path, shards: Sequence[ShardEntry], shape: tuple[int, int, int]) -> StorePixels:
         """All live images of these shards; whether the files are there and as long as they were is seen at once."""
         opened = [Shard(store, entry, shape) for entry in shards]
         for number, shard in enumerate(opened):
-            if number < HELD:
-                shard.hold()
-            else:
-                shard.check_length()
-        rows = [np.flatnonzero(entry.mask()).astype(np.int32) for entry in shards]
+            shard.open(hold=number < HELD)
+        rows = [entry.live_rows() for entry in shards]
         shard_of = np.repeat(np.arange(len(rows), dtype=np.int32), [len(part) for part in rows])
         return cls(opened, shape, shard_of, np.concatenate(rows) if rows else np.zeros(0, np.int32))
 
@@ -60,9 +58,15 @@ class StorePixels(LazyPixels):
             first, *rest = key
             images = self[first]
             return images[tuple(rest) if images.ndim == 3 else (slice(None), *rest)]
-        places = np.arange(len(self))[key]
-        read = self._read(np.atleast_1d(places))
-        return read[0] if np.ndim(places) == 0 else read
+        chosen = np.arange(len(self))[key]
+        places = np.atleast_1d(chosen)
+        images = np.empty((len(places), *self.shape[1:]), dtype=np.uint8)
+        shard_of, row_of = self._shard_of[places], self._row_of[places]
+        # consecutive rows are read at once
+        breaks = np.flatnonzero((np.diff(shard_of) != 0) | (np.diff(row_of) != 1)) + 1
+        for start, stop in pairwise([0, *breaks.tolist(), len(places)] if len(places) else []):
+            self._shards[shard_of[start]].read(int(row_of[start]), images[start:stop])
+        return images[0] if np.ndim(chosen) == 0 else images
 
     def select(self, places: Places) -> StorePixels:
         """The images at these places, still on disk."""
@@ -90,15 +94,3 @@ class StorePixels(LazyPixels):
     def where(self, index: int) -> tuple[ShardEntry, int]:
         """Shard and row of one image."""
         return self._shards[self._shard_of[index]].entry, int(self._row_of[index])
-
-    def _read(self, places: Places) -> NDArray[np.uint8]:
-        images = np.empty((len(places), *self.shape[1:]), dtype=np.uint8)
-        if not len(places):
-            return images
-        shard_of, row_of = self._shard_of[places], self._row_of[places]
-        # consecutive rows are read at once
-        breaks = np.flatnonzero((np.diff(shard_of) != 0) | (np.diff(row_of) != 1)) + 1
-        edges = [0, *breaks.tolist(), len(places)]
-        for start, stop in pairwise(edges):
-            self._shards[shard_of[start]].read(int(row_of[start]), images[start:stop])
-        return images

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import selectors
 import signal
 import subprocess
@@ -14,11 +13,14 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Decoding
+from patchtrace.images.store.item import Task
 from patchtrace.images.store.worker import receive, send
 
 #: What a worker runs. The packages are set up by hand because a decoder needs none of what patchtrace imports at
@@ -44,34 +46,18 @@ _WINDOW, _WAITING = 1024, 64 << 20
 
 
 @dataclass(eq=False)
-class Task:
-    """Something to decode, or a place in the order with an answer already."""
-
-    payload: Path | bytes | None
-    #: What the caller wants to have back with the answer.
-    carry: Any = None
-    #: Hashes of files that need not be decoded again.
-    known: tuple[str, ...] = ()
-    answer: dict[str, Any] | None = None
-    pixels: bytes = b""
-
-
-@dataclass(eq=False)
 class _Worker:
     process: subprocess.Popen[bytes]
     complaints: IO[bytes]
-    orders: int
-    answers: int
+    connection: Connection
     tasks: deque[Task] = field(default_factory=deque)
     since: float = 0.0  # when it began with the first of them
+    allowed: float = 0.0  # seconds that it may take for it
     ready: bool = False
 
     def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout, self.complaints):
-            assert stream is not None
-            stream.close()
+        with self.complaints, self.connection, self.process:
+            self.process.kill()
 
 
 class Pool:
@@ -130,7 +116,7 @@ class Pool:
             free = min(self._workers, key=lambda worker: len(worker.tasks), default=None)
             if free is None or (free.tasks and len(self._workers) < self.jobs):
                 free = self._start()
-            # A worker takes orders between two answers. A few short ones fit into the pipe; a long one would block us
+            # A worker takes orders between two answers. A few short ones fit into the socket; a long one would block us
             # here while the worker is blocked there with its answer.
             task = self._waiting[0]
             if len(free.tasks) >= (_DEPTH if isinstance(task.payload, Path) else 1):
@@ -139,66 +125,59 @@ class Pool:
             if not free.tasks:
                 free.since = time.monotonic()
             free.tasks.append(task)
+            path = {"path": str(task.payload)} if isinstance(task.payload, Path) else {}
+            content = task.payload if isinstance(task.payload, bytes) else b""
             try:
-                if isinstance(task.payload, Path):
-                    send(free.orders, {"known": task.known, "path": os.fspath(task.payload)})
-                else:
-                    send(free.orders, {"known": task.known}, task.payload or b"")
-            except BrokenPipeError:
+                send(free.connection, {"known": task.known, **path}, content)
+            except ConnectionError:
                 return  # it has died: what it had is dealt with when its end is seen
 
     def _start(self) -> _Worker:
         here = Path(__file__).resolve().parents[2]
         places = {"patchtrace": str(here), "patchtrace.images": str(here / "images")}
         complaints = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the worker
+        connection, far_end = Pipe()
         process = subprocess.Popen(  # noqa: S603  # our own program, and nothing of an image in the arguments
-            [sys.executable, "-c", PROGRAM, json.dumps([sys.path, places])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            [sys.executable, "-c", PROGRAM, json.dumps([sys.path, places]), str(far_end.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=complaints,  # what a library prints must not end up among the answers
             stderr=complaints,
-            bufsize=0,
+            pass_fds=[far_end.fileno()],
             process_group=0,  # Ctrl-C is for us, and we end the workers
         )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        worker = _Worker(process, complaints, process.stdin.fileno(), process.stdout.fileno())
+        far_end.close()
+        worker = _Worker(process, complaints, connection, allowed=START)
         self._workers.append(worker)
-        self._selector.register(worker.answers, selectors.EVENT_READ, worker)
-        with contextlib.suppress(BrokenPipeError):  # its end is seen soon
-            send(worker.orders, {"rules": asdict(self.rules), "memory": self.memory, "timeout": self.timeout})
+        self._selector.register(connection, selectors.EVENT_READ, worker)
+        with contextlib.suppress(ConnectionError):  # its end is seen soon
+            send(connection, {"rules": asdict(self.rules), "memory": self.memory, "timeout": self.timeout})
         return worker
 
     def _wait(self) -> None:
         """Take what answers there are, or wait for one until the next worker has had its time."""
-        ends = [worker.since + self._allowed(worker) for worker in self._workers if worker.tasks]
+        ends = [worker.since + worker.allowed for worker in self._workers if worker.tasks]
         patience = max(0.0, min(ends) - time.monotonic()) if ends else None
         for key, _ in self._selector.select(patience):
             worker: _Worker = key.data
             try:
-                self._take(worker, *receive(worker.answers))
-            except (EOFError, ValueError):
+                answer, pixels = receive(worker.connection)
+            except (EOFError, OSError, ValueError):
                 self._replace(worker, _cause(worker.process))
+                continue
+            if worker.ready:
+                task = worker.tasks.popleft()
+                task.answer, task.pixels = answer, pixels
+                self._held += len(pixels)
+            worker.ready, worker.since, worker.allowed = True, time.monotonic(), self.timeout
         now = time.monotonic()
         for worker in list(self._workers):
-            if worker.tasks and now - worker.since >= self._allowed(worker):
+            if worker.tasks and now - worker.since >= worker.allowed:
                 doing = "decoding" if worker.ready else "its start"
-                self._replace(worker, f"{doing} took more than {self._allowed(worker):g} seconds")
-
-    def _allowed(self, worker: _Worker) -> float:
-        return self.timeout if worker.ready else START
-
-    def _take(self, worker: _Worker, answer: dict[str, Any], pixels: bytes) -> None:
-        worker.since = time.monotonic()
-        if not worker.ready:
-            worker.ready = True
-            return
-        task = worker.tasks.popleft()
-        task.answer, task.pixels = answer, pixels
-        self._held += len(pixels)
+                self._replace(worker, f"{doing} took more than {worker.allowed:g} seconds")
 
     def _replace(self, worker: _Worker, cause: str) -> None:
         """End a worker. The image that it had in hand is the one to blame; the others go to the next worker."""
-        self._selector.unregister(worker.answers)
+        self._selector.unregister(worker.connection)
         self._workers.remove(worker)
         if not worker.ready:
             worker.complaints.seek(0)

@@ -6,8 +6,9 @@ import hashlib
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -41,53 +42,44 @@ class StoreSource(Source):
 
     def opened(self, reading: Reading) -> Opened:
         """Its state, unless other rules are asked for than it was made by."""
-        manifest, opened = open_store(self.place)
-        check_rules(self.place, manifest, reading.rules)
-        return opened
+        return _opened(Path(self.address), reading.rules, _ATTEMPTS)
 
 
-def open_store(path: Path) -> tuple[Manifest, Opened]:
+def _opened(path: Path, rules: Decoding, attempts: int) -> Opened:
     """The state that the store has now. Manifest and tables are checked in full, shards by their length.
 
     The content of a shard is checked when the first of its images is read.
     """
-    path = Path(os.path.abspath(path))
-    for attempt in range(_ATTEMPTS):
-        manifest = Manifest.read(path)
-        try:
-            pixels = StorePixels.of(path, list(manifest.shards), manifest.shape)
-            ids = live_ids(path, manifest.shards)
-        except Damaged:
-            # a writer and its gc may have been faster than we were
-            if attempt + 1 < _ATTEMPTS and Manifest.read(path) != manifest:
-                continue
+    manifest = Manifest.read(path)
+    check_rules(path, manifest, rules)
+    try:
+        pixels = StorePixels.of(path, manifest.shards, manifest.shape)
+        ids = live_ids(path, manifest.shards)
+    except Damaged:
+        # a writer and its gc may have been faster than we were
+        if attempts == 1 or Manifest.read(path) == manifest:
             raise
-        root = _root([source.path for source in manifest.sources])
-        originals: Sequence[bytes | None] = Originals(path, root, pixels, ids) if root is not None else ()
-        pixels.know(ids, manifest.fingerprint)
-        return manifest, Opened(pixels, ids, manifest.skipped, manifest.decoding, manifest.remarks, originals)
-    raise AssertionError("the last attempt returns or raises")
+        return _opened(path, rules, attempts - 1)
+    root = _root([source.path for source in manifest.sources])
+    originals = Originals(path, root, pixels, ids) if root is not None else ()
+    pixels.know(ids, manifest.fingerprint)
+    return Opened(pixels, ids, manifest.skipped, manifest.decoding, manifest.remarks, originals)
 
 
 def check_rules(store: Path, manifest: Manifest, rules: Decoding) -> None:
     """Refuse rules other than those by which the pictures of the store were made."""
-    plain = Decoding()
-    made = manifest.decoding or plain
-    differing = {
-        name: getattr(rules, name)
-        for name in ("grey", "fit", "crop", "exif")
-        if getattr(rules, name) not in (getattr(plain, name), getattr(made, name))
-    }
     channels, height, width = manifest.shape
-    if channels == 1:
-        differing.pop("grey", None)
-    if rules.size not in (None, (height, width)):
-        differing["size"] = rules.size
+    made = manifest.decoding or Decoding()
+    stored = {"grey": channels == 1, "size": (height, width)}
+    differing = ", ".join(
+        f"{name}={getattr(rules, name)!r}"
+        for name in ("grey", "fit", "crop", "exif", "size")
+        if getattr(rules, name) not in (getattr(Decoding, name), getattr(made, name), stored.get(name))
+    )
     if differing:
         raise PatchtraceError(
             f"the store {str(store)!r} holds pictures of {height} x {width} that are decoded already: "
-            f"{', '.join(f'{name}={value!r}' for name, value in differing.items())} would need another store, "
-            "made by `patchtrace index` with that option"
+            f"{differing} would need another store, made by `patchtrace index` with that option"
         )
 
 
@@ -95,12 +87,13 @@ def _root(sources: list[str]) -> Path | None:
     """The folder that ids are relative to, if it is on this machine."""
     if any(is_url(source) for source in sources):
         return None
-    folder = sources[0] if len(sources) == 1 and os.path.isdir(sources[0]) else None
+    if len(sources) == 1 and os.path.isdir(sources[0]):
+        return Path(sources[0])
     try:
-        root = Path(folder or os.path.commonpath([os.path.dirname(source) for source in sources]))
+        root = os.path.commonpath([os.path.dirname(source) for source in sources])
     except ValueError:
         return None
-    return root if os.path.isdir(root) else None
+    return Path(root) if os.path.isdir(root) else None
 
 
 class Originals(Sequence["bytes | None"]):
@@ -117,29 +110,22 @@ class Originals(Sequence["bytes | None"]):
     def __len__(self) -> int:
         return len(self._ids)
 
-    @overload
-    def __getitem__(self, index: int) -> bytes | None: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[bytes | None]: ...
-    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes | None] | None:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return self.select(np.arange(len(self))[index])
         name = PurePosixPath(self._ids[index])
         if name.is_absolute() or ".." in name.parts:
             return None
         entry, row = self._pixels.where(index)
-        try:
+        with suppress(OSError, ValueError):  # the picture itself is shown instead
             if self._table is None or self._table[0] != entry.table:
                 self._table = entry.table, read_table(self._store, entry)
-            table = self._table[1]
-            path = self._root / name
+            table, path = self._table[1], self._root / name
             info = path.stat()
-            if not stat.S_ISREG(info.st_mode) or info.st_size != table.sizes[row]:
-                return None
-            raw = path.read_bytes()
-        except (OSError, ValueError, Damaged):  # the picture itself is shown instead
-            return None
-        return raw if hashlib.sha256(raw).hexdigest() == table.source(row) else None
+            if stat.S_ISREG(info.st_mode) and info.st_size == table.marks[row].size:
+                raw = path.read_bytes()
+                return raw if hashlib.sha256(raw).hexdigest() == table.source(row) else None
+        return None
 
     def select(self, places: Places) -> Originals:
         """Those of the images at these places."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
+from patchtrace.images.store.item import Task
 from patchtrace.images.store.manifest import SHARDS, Damaged, ShardEntry, Table
 
 #: A shard ends at so many images or so many bytes, whichever comes first: what a killed run may have to do again.
@@ -30,19 +31,19 @@ def write_shard(store: Path, pixels: NDArray[np.uint8], table: Table) -> ShardEn
     """Write the images (images, channels, height, width) and what is known of them."""
     stream = io.BytesIO()
     np.save(stream, pixels, allow_pickle=False)
-    raw = stream.getbuffer()
-    digest = hashlib.sha256(raw).hexdigest()
-    with replacing(store / SHARDS / f"{digest}.npy") as temporary:
-        temporary.write_bytes(raw)
-    name, length = write_table(store, table)
-    return ShardEntry(digest, len(raw), name, length, len(table), ((0, len(table)),))
+    return ShardEntry(
+        *_write(store, stream.getbuffer(), "npy"), *write_table(store, table), len(table), ((0, len(table)),)
+    )
 
 
 def write_table(store: Path, table: Table) -> tuple[str, int]:
     """Write what is known of the images of a shard; hash and length of the file."""
-    raw = table.to_bytes()
+    return _write(store, table.to_bytes(), "json")
+
+
+def _write(store: Path, raw: bytes | memoryview, suffix: str) -> tuple[str, int]:
     digest = hashlib.sha256(raw).hexdigest()
-    with replacing(store / SHARDS / f"{digest}.json") as temporary:
+    with replacing(store / SHARDS / f"{digest}.{suffix}") as temporary:
         temporary.write_bytes(raw)
     return digest, len(raw)
 
@@ -53,22 +54,18 @@ def read_table(store: Path, entry: ShardEntry) -> Table:
     try:
         raw = path.read_bytes()
         if len(raw) != entry.table_bytes or hashlib.sha256(raw).hexdigest() != entry.table:
-            raise ValueError("its content is not what was written")
+            raise ValueError("is not what was written")
         return Table.from_bytes(raw, entry.rows)
     except FileNotFoundError as error:
-        raise _missing(path) from error
+        raise _damaged(path, "is missing") from error
     except ValueError as error:
         raise _damaged(path, str(error)) from error
 
 
 def live_ids(store: Path, entries: Iterable[ShardEntry]) -> tuple[str, ...]:
     """The ids of all images of these shards."""
-    ids: list[str] = []
-    for entry in entries:
-        names = read_table(store, entry).ids
-        for start, stop in entry.live:
-            ids += names[start:stop]
-    return tuple(ids)
+    read = ((read_table(store, entry).ids, entry.live) for entry in entries)
+    return tuple(name for names, live in read for start, stop in live for name in names[start:stop])
 
 
 class Shard:
@@ -89,15 +86,10 @@ class Shard:
         if getattr(self, "_handle", None) is not None:
             os.close(self._handle)  # type: ignore[arg-type]
 
-    def hold(self) -> None:
-        """Open the file and keep it, so that it stays readable when it is deleted."""
-        if self._handle is None:
-            self._handle = self._open()
-
-    def check_length(self) -> None:
-        """What can be seen without reading: that it is there, and as long as it was."""
-        with self._opened():
-            pass
+    def open(self, hold: bool) -> None:
+        """See that it is there and as long as it was, and ``hold`` it, so that it is readable when it is deleted."""
+        with self._opened() as handle:
+            self._handle = handle if hold else None
 
     def check(self) -> None:
         """See that the content is what was written."""
@@ -114,7 +106,7 @@ class Shard:
             while rest:
                 got = os.preadv(handle, [rest], place)
                 if got == 0:
-                    raise _damaged(self.path, "it was cut short")
+                    raise _damaged(self.path, "was cut short")
                 rest, place = rest[got:], place + got
 
     @contextmanager
@@ -131,11 +123,11 @@ class Shard:
         try:
             handle = os.open(self.path, os.O_RDONLY)
         except FileNotFoundError as error:
-            raise _missing(self.path) from error
+            raise _damaged(self.path, "is missing") from error
         length = os.fstat(handle).st_size
         if length != self.entry.bytes or self._offset < 0:
             os.close(handle)
-            raise _damaged(self.path, f"it has {length} bytes instead of {self.entry.bytes}")
+            raise _damaged(self.path, f"has {length} bytes instead of {self.entry.bytes}")
         return handle
 
     def _check(self, handle: int) -> None:
@@ -145,7 +137,7 @@ class Shard:
             digest.update(chunk)
             place += len(chunk)
         if digest.hexdigest() != self.entry.pixels:
-            raise _damaged(self.path, "its content is not what was written")
+            raise _damaged(self.path, "is not what was written")
         self._checked = True
 
 
@@ -153,9 +145,8 @@ class ShardBuilder:
     """Collects images and writes a shard whenever there are enough."""
 
     def __init__(self, store: Path, shape: tuple[int, int, int] | None, shard_images: int) -> None:
-        self.store, self.shape = store, shape
+        self.store, self.shape, self._most = store, shape, shard_images
         self.written: list[ShardEntry] = []
-        self._most = shard_images
         self._pixels = bytearray()
         self._table = Table()
 
@@ -176,10 +167,10 @@ class ShardBuilder:
                 f"{w1} x {h1} in {c1}. Set size= (--size) to bring them to one size"
             )
 
-    def add(self, pixels: bytes, row: tuple[Any, ...]) -> bool:
-        """Add an image; whether a shard was written."""
+    def add(self, task: Task, pixels: bytes, source: str, digest: str) -> bool:
+        """Add an image with the hashes of its file and its pixels; whether a shard was written."""
         self._pixels += pixels
-        self._table.append(*row)
+        self._table.append(task.id, source, digest, task.marks)
         return len(self._table) >= self.limit and self.flush()
 
     def flush(self) -> bool:
@@ -193,16 +184,8 @@ class ShardBuilder:
         return True
 
 
-def _missing(path: Path) -> Damaged:
-    return Damaged(f"the store {str(path.parent.parent)!r} is damaged: {_short(path)} is missing. {_HELP}")
-
-
 def _damaged(path: Path, what: str) -> Damaged:
-    return Damaged(f"the store {str(path.parent.parent)!r} is damaged: of {_short(path)}, {what}. {_HELP}")
-
-
-def _short(path: Path) -> str:
-    return f"{path.parent.name}/{path.name}"
-
-
-_HELP = "Run `patchtrace index -o STORE` again: it decodes anew what is damaged"
+    return Damaged(
+        f"the store {str(path.parent.parent)!r} is damaged: {path.parent.name}/{path.name} {what}. "
+        "Run `patchtrace index -o STORE` again: it decodes again what is damaged"
+    )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace as with_changes
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,12 @@ from typing import Any
 from patchtrace.checks import positive, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Decoding
-from patchtrace.images.sources.base import Reading, find, parts, with_crop
-from patchtrace.images.store.item import origin_of
+from patchtrace.images.sources.base import find
 from patchtrace.images.store.manifest import JOURNAL, LOCK, MANIFEST, SHARDS, Damaged, Journal, Manifest
-from patchtrace.images.store.pool import MEMORY, TIMEOUT, Pool
+from patchtrace.images.store.pool import MEMORY, TIMEOUT
 from patchtrace.images.store.reader import check_rules, is_store
 from patchtrace.images.store.shards import Shard, read_table
-from patchtrace.images.store.update import Update, Updated, default_jobs
+from patchtrace.images.store.update import Update, Updated
 from patchtrace.progress import Progress, Watch
 
 
@@ -115,60 +113,31 @@ class Store:
         self._may_be_made(asked)
         with self._locked():
             base = self.manifest() if (self.path / MANIFEST).exists() else None
-            paths, trusted = self._sources(base, asked, replace)
-            if base is not None and asked is None:
-                options = base.options
-            trusted = trusted and (base is None or options == base.options)
-            rules = decoding or Decoding()
+            rules, trusted = decoding or Decoding(), True
             if base is not None:
+                before = tuple(source.path for source in base.sources)
+                if asked is None:
+                    asked, options = before, base.options
+                elif asked != before and not replace:
+                    raise PatchtraceError(
+                        f"the store {str(self.path)!r} was made from {', '.join(before)}: leave the paths out to "
+                        "update it, choose another store, or use replace=True (--replace) to leave out what the new "
+                        "paths do not hold"
+                    )
+                trusted = asked == before and options == base.options
                 check_rules(self.path, base, rules)
                 rules = base.decoding or Decoding(size=base.shape[1:], grey=base.shape[0] == 1)
+            elif asked is None:
+                raise PatchtraceError(f"the store {str(self.path)!r} is not finished: give the images to index")
             try:
-                pool = Pool(rules, jobs, timeout, memory)
-                return self._update(base, paths, rules, trusted, options, pool, Watch.of(progress), shard_images)
+                (self.path / SHARDS).mkdir(exist_ok=True)
+                update = Update(self.path, base, asked, options, rules, trusted, shard_images)
+                return update.run(jobs, timeout, memory, Watch.of(progress))
             except OSError as error:
                 raise PatchtraceError(
                     f"cannot write the store {str(self.path)!r}: {error.strerror or error}. "
                     "It is unchanged; run the same command again, it resumes where it stopped"
                 ) from error
-
-    def _update(
-        self,
-        base: Manifest | None,
-        paths: tuple[str, ...],
-        rules: Decoding,
-        trusted: bool,
-        options: dict[str, Any],
-        pool: Pool,
-        progress: Watch,
-        shard_images: int | None,
-    ) -> Updated:
-        (self.path / SHARDS).mkdir(exist_ok=True)
-        found = find(list(paths))
-        origins = tuple(map(origin_of, found))  # before they are read: a change from here on is seen by the next update
-        reading = Reading(options["key"], options["layout"], options["follow_symlinks"], rules)
-        if len(found) == 1 and found[0].own_size:
-            if is_store(Path(paths[0])):
-                raise PatchtraceError(f"{paths[0]!r} is a store already: open it as it is")
-            update = Update(self.path, base, paths, rules, trusted, shard_images)
-            made = base.decoding if base else None
-            if not update.unchanged(origins[0]):
-                images = found[0].opened(reading)
-                made = images.decoding
-                update.array(origins[0], images, progress)
-            return update.commit(origins, options, made, [])
-        # an update has the crop of the first run; the remark on it is made again
-        cut, remarks = with_crop(found, with_changes(rules, crop=None) if base else rules)
-        if base is None:
-            pool.rules, reading = cut, with_changes(reading, rules=cut)
-        elif cut != rules:
-            remarks = []
-        read = parts(found, reading)
-        update = Update(self.path, base, paths, pool.rules, trusted, shard_images)
-        with pool:
-            update.files(origins, found, read, pool, progress)
-        remarks += [remark for part in read for remark in part.remarks]
-        return update.commit(origins, options, pool.rules, remarks)
 
     def _may_be_made(self, asked: tuple[str, ...] | None) -> None:
         if is_store(self.path):
@@ -179,24 +148,6 @@ class Store:
             raise PatchtraceError(f"{str(self.path)!r} holds other things: a store needs a directory of its own")
         self.path.mkdir(parents=True, exist_ok=True)
 
-    def _sources(
-        self, base: Manifest | None, asked: tuple[str, ...] | None, replace: bool
-    ) -> tuple[tuple[str, ...], bool]:
-        """What to read, and whether it is what was read before."""
-        if base is None:
-            if asked is None:
-                raise PatchtraceError(f"the store {str(self.path)!r} is not finished: give the images to index")
-            return asked, True
-        before = tuple(source.path for source in base.sources)
-        if asked is None or asked == before:
-            return before, True
-        if not replace:
-            raise PatchtraceError(
-                f"the store {str(self.path)!r} was made from {', '.join(before)}: leave the paths out to update it, "
-                "choose another store, or use replace=True (--replace) to leave out what the new paths do not hold"
-            )
-        return asked, False
-
     def verify(self) -> list[str]:
         """Read everything and compare it with what was written; a sentence for each damage, or nothing."""
         try:
@@ -205,11 +156,7 @@ class Store:
             return [str(error)]
         found = []
         for entry in manifest.shards:
-            checks: tuple[Callable[[], object], ...] = (
-                Shard(self.path, entry, manifest.shape).check,
-                partial(read_table, self.path, entry),
-            )
-            for check in checks:
+            for check in (Shard(self.path, entry, manifest.shape).check, partial(read_table, self.path, entry)):
                 try:
                     check()
                 except Damaged as error:
@@ -221,9 +168,8 @@ class Store:
         alike: dict[str, list[str]] = defaultdict(list)
         for entry in self.manifest().shards:
             table = read_table(self.path, entry)
-            for start, stop in entry.live:
-                for row in range(start, stop):
-                    alike[table.pixels(row)].append(table.ids[row])
+            for row in entry.live_rows().tolist():
+                alike[table.pixels(row)].append(table.ids[row])
         return [ids for ids in alike.values() if len(ids) > 1]
 
     def unused(self) -> list[Path]:
@@ -256,14 +202,16 @@ class Store:
             import fcntl
         except ImportError as error:
             raise PatchtraceError("a store can be written on Linux and macOS only") from error
-        handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
+        with (self.path / LOCK).open("ab") as lock:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise PatchtraceError(
                     f"another process is writing the store {str(self.path)!r}: wait until it is done"
                 ) from None
             yield
-        finally:
-            os.close(handle)
+
+
+def default_jobs() -> int:
+    """One for each core that we may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -7,7 +7,6 @@ from whichever has it.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,15 +17,16 @@ import numpy as np
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Decoding, Skipped, Unreadable
 from patchtrace.images.pixels import fingerprint
-from patchtrace.images.sources.base import Entries, Opened, Payload, Source, none_readable, total
+from patchtrace.images.sources.base import Payload, Reading, find, joined, none_readable, parts, with_crop
 from patchtrace.images.sources.remote import fetched_ahead
 from patchtrace.images.store import shards
 from patchtrace.images.store.compact import compacted
-from patchtrace.images.store.item import Item, items
+from patchtrace.images.store.item import Task, origin_of, tasks
 from patchtrace.images.store.known_rows import KnownRows
-from patchtrace.images.store.manifest import JOURNAL, Journal, Manifest, Origin, ShardEntry
+from patchtrace.images.store.manifest import JOURNAL, Journal, Manifest, Marks, Origin
 from patchtrace.images.store.pixels import StorePixels
-from patchtrace.images.store.pool import Pool, Task
+from patchtrace.images.store.pool import Pool
+from patchtrace.images.store.reader import is_store
 from patchtrace.progress import Watch
 
 
@@ -53,8 +53,10 @@ class Update:
         The store.
     base : Manifest, optional
         The state that is there.
-    sources : tuple of str
+    paths : tuple of str
         The paths and URLs that are read; what an unfinished run with the same ones has done is taken over.
+    options : dict
+        ``key``, ``layout`` and ``follow_symlinks``, as for ``ImageSet.open``.
     rules : Decoding
         How files become pixels.
     trusted : bool
@@ -67,34 +69,55 @@ class Update:
         self,
         store: Path,
         base: Manifest | None,
-        sources: tuple[str, ...],
+        paths: tuple[str, ...],
+        options: dict[str, Any],
         rules: Decoding,
         trusted: bool,
         shard_images: int | None = None,
     ) -> None:
-        self.store, self.base, self.rules, self.trusted = store, base, rules, trusted
-        self._journal = Journal.read(store, base.sha256 if base else "", sources, rules)
+        self.store, self.base, self.options, self.trusted = store, base, options, trusted
+        self.found = find(list(paths))
+        # before they are read: a change from here on is seen by the next update
+        self.origins = tuple(map(origin_of, self.found))
+        # an update has the crop of the first run; the remark on it is made again
+        cut, self._remarks = with_crop(self.found, replace(rules, crop=None) if base else rules)
+        if base and cut != rules:
+            self._remarks = []
+        self.rules = rules if base else cut
+        self._journal = Journal.read(store, base.sha256 if base else "", paths, self.rules)
         self._known = KnownRows(store, base, self._journal)
         self._builder = shards.ShardBuilder(store, self._known.shape, shard_images or shards.SHARD_IMAGES)
         self._skipped: list[Skipped] = []
         self._changed = 0
 
-    def files(
-        self, origins: tuple[Origin, ...], found: list[Source], read: list[Entries], pool: Pool, progress: Watch
-    ) -> None:
-        """Take the images of these sources, which have these entries."""
+    def run(self, jobs: int, timeout: float, memory: int, progress: Watch) -> Updated:
+        """Read the sources, write what is new, and then the manifest."""
+        reading = Reading(**self.options, rules=self.rules)
+        if len(self.found) == 1 and self.found[0].own_size:
+            return self._commit(self._array(reading, progress))
+        read = parts(self.found, reading)
+        self._remarks += joined(read).remarks
+        total = joined(read).count or 0
         images = (
-            item
-            for origin, source, entries in zip(origins, found, read, strict=True)
-            if not self.unchanged(origin)
-            for item in items(entries, origin.path if source.packed else "")
+            task
+            for origin, source, entries in zip(self.origins, self.found, read, strict=True)
+            if not self._unchanged(origin)
+            for task in tasks(entries, origin.path if source.packed else "")
         )
-        for done, task in enumerate(pool.run(self._tasks(images)), start=1):
-            self._settle(task)
-            progress(done, total(read) or 0)
+        with Pool(self.rules, jobs, timeout, memory) as pool:
+            for done, task in enumerate(pool.run(self._prepared(images)), start=1):
+                self._settle(task)
+                progress(done, total)
+        return self._commit(self.rules)
 
-    def array(self, origin: Origin, images: Opened, progress: Watch) -> None:
+    def _array(self, reading: Reading, progress: Watch) -> Decoding | None:
         """Take images that are pixels already; as there is no file of each, the pixels stand for it."""
+        origin = self.origins[0]
+        if is_store(Path(origin.path)):
+            raise PatchtraceError(f"{origin.path!r} is a store already: open it as it is")
+        if self._unchanged(origin):
+            return self.base.decoding if self.base else None
+        images = self.found[0].opened(reading)
         if images.pixels.dtype != np.uint8:
             raise PatchtraceError(f"the array holds {images.pixels.dtype}: a store is for pictures, in uint8")
         channels, height, width = images.pixels.shape[1:]
@@ -102,44 +125,13 @@ class Update:
         for index, name in enumerate(images.ids):
             pixels = np.ascontiguousarray(images.pixels[index]).tobytes()
             digest = hashlib.sha256(pixels).hexdigest()
-            item = Item(name, b"", len(pixels), "", origin.path)
-            if not self._known.take_same(item, digest, len(pixels), ""):
-                self._add(item, pixels, digest, digest, len(pixels), "")
+            task = Task(name, b"", Marks(len(pixels), container=origin.path))
+            if not self._known.take(task, digest):
+                self._add(task, pixels, digest, digest)
             progress(index + 1, len(images.ids))
+        return images.decoding
 
-    def commit(
-        self, origins: tuple[Origin, ...], options: dict[str, Any], decoding: Decoding | None, remarks: list[str]
-    ) -> Updated:
-        """Write what is left to write, and then the manifest."""
-        self._flush()
-        entries = [entry for entry in self._known.entries() if entry.live] + list(self._builder.written)
-        shape = self._builder.shape
-        if not entries or shape is None:
-            raise none_readable(self._skipped, remarks)
-        entries = compacted(self.store, entries, shape, self._builder.limit)
-        before = self.base.count if self.base else 0
-        if self.base and tuple(entries) == self.base.shards:
-            fingerprint = self.base.fingerprint
-        else:
-            fingerprint = _fingerprint(self.store, entries, shape)
-        manifest = Manifest(
-            shape, tuple(entries), decoding, origins, options, tuple(self._skipped), tuple(remarks), fingerprint
-        )
-        if not self.base or manifest.to_json() != self.base.to_json():
-            manifest.write(self.store)
-        (self.store / JOURNAL).unlink(missing_ok=True)
-        kept = self._known.kept
-        return Updated(
-            kept,
-            manifest.count - kept - self._changed,
-            self._changed,
-            max(0, before - kept - self._changed),
-            manifest.skipped,
-            manifest.remarks,
-            tuple(self._known.damaged),
-        )
-
-    def unchanged(self, origin: Origin) -> bool:
+    def _unchanged(self, origin: Origin) -> bool:
         """Whether an archive, a table or an array file has the size and time that it had; its images are then taken."""
         if not (self.base and self.trusted and origin.stamp and origin in self.base.sources) or self._known.damaged:
             return False
@@ -147,48 +139,43 @@ class Update:
         self._skipped += [item for item in self.base.skipped if item.container == origin.path]
         return True
 
-    def _tasks(self, images: Iterator[Item]) -> Iterator[Task]:
-        """What there is to do for each image, with remote files fetched some time ahead."""
-        for task, content in fetched_ahead(map(self._task, images), _payload, self.rules):
+    def _prepared(self, images: Iterator[Task]) -> Iterator[Task]:
+        """The images in order, some with an answer already; remote files are fetched some time ahead."""
+        for task, content in fetched_ahead(map(self._asked, images), self.rules):
             if isinstance(content, Unreadable):
                 task.answer = {"reason": str(content)}
             elif isinstance(content, Path | bytes):
                 task.payload = content
             yield task
 
-    def _task(self, item: Item) -> Task:
-        if self.trusted and item.stamp:
-            if self._known.take_unchanged(item):
-                return Task(None, item, answer={})
-            before = self._known.skipped.get(item.id)
-            if before and (before.size, before.stamp) == (item.size, item.stamp):
-                return Task(None, item, answer={"reason": before.reason})
-        return Task(None, item, self._known.hashes(item.id))
+    def _asked(self, task: Task) -> tuple[Task, Payload]:
+        """An image and what there is to decode; nothing where it is known what became of it."""
+        if self.trusted and task.marks.stamp:
+            before = self._known.skipped.get(task.id)
+            if self._known.take(task):
+                task.answer = {}
+            elif before and (before.size, before.stamp) == task.marks[:2]:
+                task.answer = {"reason": before.reason}
+        task.known = self._known.hashes(task.id) if task.answer is None else ()
+        return task, task.payload if task.answer is None else b""
 
     def _settle(self, task: Task) -> None:
-        item, answer = task.carry, task.answer
-        assert isinstance(item, Item)
-        assert answer is not None
-        size, stamp = answer.get("size", item.size), answer.get("stamp", item.stamp)
+        answer = task.answer or {}
         if "reason" in answer:
-            self._skipped.append(
-                Skipped(item.id, answer["reason"], "collection", item.size, item.stamp, item.container)
-            )
-        elif "pixels" in answer:
-            self._builder.expect(tuple(answer["shape"]), item.id)
-            self._add(item, task.pixels, answer["source"], answer["pixels"], size, stamp)
-        elif "source" in answer and not self._known.take_same(item, answer["source"], size, stamp):
+            self._skipped.append(Skipped(task.id, answer["reason"], "collection", *task.marks))
+            return
+        task.marks = task.marks._replace(**{name: answer[name] for name in ("size", "stamp") if name in answer})
+        if "pixels" in answer:
+            self._builder.expect(tuple(answer["shape"]), task.id)
+            self._add(task, task.pixels, answer["source"], answer["pixels"])
+        elif "source" in answer and not self._known.take(task, answer["source"]):
             # the only image with this content is taken: the source has it twice by now
-            pixels = self._known.pixels_of(item.id, answer["source"])
-            self._add(item, pixels, answer["source"], hashlib.sha256(pixels).hexdigest(), size, stamp)
+            pixels = self._known.pixels_of(task.id, answer["source"])
+            self._add(task, pixels, answer["source"], hashlib.sha256(pixels).hexdigest())
 
-    def _add(self, item: Item, pixels: bytes, source: str, digest: str, size: int, stamp: str) -> None:
-        self._changed += self._known.was_there(item.id)
-        if self._builder.add(pixels, (item.id, source, digest, size, stamp, item.container)):
-            self._record()
-
-    def _flush(self) -> None:
-        if self._builder.flush():
+    def _add(self, task: Task, pixels: bytes, source: str, digest: str) -> None:
+        self._changed += self._known.was_there(task.id)
+        if self._builder.add(task, pixels, source, digest):
             self._record()
 
     def _record(self) -> None:
@@ -197,18 +184,23 @@ class Update:
         journal = replace(self._journal, shape=self._builder.shape, shards=written, skipped=tuple(self._skipped))
         journal.write(self.store)
 
-
-def _payload(task: Task) -> Payload:
-    """What is to be decoded; nothing for a task that has an answer already."""
-    payload: Payload = task.carry.payload
-    return payload if task.answer is None else b""
-
-
-def _fingerprint(store: Path, entries: list[ShardEntry], shape: tuple[int, int, int]) -> str:
-    """That of the same images in memory. Reads all of them, which also sees that they are what was written."""
-    return fingerprint(StorePixels.of(store, entries, shape), shards.live_ids(store, entries))
-
-
-def default_jobs() -> int:
-    """One for each core that we may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    def _commit(self, decoding: Decoding | None) -> Updated:
+        """Write what is left to write, and then the manifest."""
+        if self._builder.flush():
+            self._record()
+        shape, entries = self._builder.shape, self._known.entries() + self._builder.written
+        if not entries or shape is None:
+            raise none_readable(self._skipped, self._remarks)
+        entries = compacted(self.store, entries, shape, self._builder.limit)
+        if self.base and tuple(entries) == self.base.shards:
+            digest = self.base.fingerprint
+        else:  # that of the same images in memory; reads all of them, which also sees that they are what was written
+            digest = fingerprint(StorePixels.of(self.store, entries, shape), shards.live_ids(self.store, entries))
+        skipped, remarks = tuple(self._skipped), tuple(self._remarks)
+        manifest = Manifest(shape, tuple(entries), decoding, self.origins, self.options, skipped, remarks, digest)
+        if not self.base or manifest.record() != self.base.record():
+            manifest.write(self.store)
+        (self.store / JOURNAL).unlink(missing_ok=True)
+        kept, changed, before = self._known.kept, self._changed, self.base.count if self.base else 0
+        added, removed = manifest.count - kept - changed, max(0, before - kept - changed)
+        return Updated(kept, added, changed, removed, skipped, remarks, tuple(self._known.damaged))

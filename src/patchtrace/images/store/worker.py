@@ -1,6 +1,6 @@
 """The process that decodes: it may crash or hang over a hostile image, and is then replaced.
 
-It takes orders on its standard input, and answers on what was its standard output.
+It takes orders and answers them on a socket, whose number is its last argument.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import math
 import os
 import signal
 import stat
-import struct
+import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -25,52 +26,36 @@ from patchtrace.images.decode import Decoding, Unreadable, decode
 RECENT = 2_000_000_000
 #: The parent ends a worker that takes too long. If the parent is gone, an alarm does, so much later.
 GRACE = 5
-_LENGTHS = struct.Struct("<IQ")
 
 
-def send(handle: int, header: dict[str, Any], content: bytes | memoryview = b"") -> None:
-    """Write one message: two lengths, a header in JSON, bytes. Nothing is pickled."""
-    raw = json.dumps(header).encode("ascii")
-    for part in (_LENGTHS.pack(len(raw), len(content)) + raw, content):
-        rest = memoryview(part)
-        while rest:
-            rest = rest[os.write(handle, rest) :]
+def send(connection: Connection, header: dict[str, Any], content: bytes | memoryview = b"") -> None:
+    """Write one message: a header in JSON, and bytes. Nothing is pickled."""
+    connection.send_bytes(json.dumps(header).encode("ascii"))
+    connection.send_bytes(content)
 
 
-def receive(handle: int) -> tuple[dict[str, Any], bytes]:
-    """Read one message, or raise EOFError."""
-    header, content = _LENGTHS.unpack(_exactly(handle, _LENGTHS.size))
-    fields: dict[str, Any] = json.loads(_exactly(handle, header))
-    return fields, _exactly(handle, content)
-
-
-def _exactly(handle: int, length: int) -> bytes:
-    read = bytearray()
-    while len(read) < length:
-        part = os.read(handle, min(length - len(read), 1 << 20))
-        if not part:
-            raise EOFError
-        read += part
-    return bytes(read)
+def receive(connection: Connection) -> tuple[dict[str, Any], bytes]:
+    """Read one message, or raise EOFError or OSError where the other side is gone."""
+    return json.loads(connection.recv_bytes()), connection.recv_bytes()
 
 
 def main() -> None:
     """Decode what comes in until nothing comes any more."""
-    orders, answers = 0, os.dup(1)
-    os.dup2(2, 1)  # what a library prints must not end up among the answers
-    settings, _ = receive(orders)
+    parent = Connection(int(sys.argv[-1]))
+    settings, _ = receive(parent)
     rules = Decoding.from_record(settings["rules"])
     _limit(settings["memory"])
-    send(answers, {"ready": True})
+    send(parent, {"ready": True})
     while True:
         try:
-            order, content = receive(orders)
-        except EOFError:
+            order, content = receive(parent)
+        except (EOFError, ConnectionError):
             return
-        _alarm(math.ceil(settings["timeout"]) + GRACE)
+        # with no handler, so that it also ends a decoder that never comes back to Python
+        signal.alarm(math.ceil(settings["timeout"]) + GRACE)
         header, pixels = answer(order, content, rules)
-        _alarm(0)
-        send(answers, header, pixels)
+        signal.alarm(0)
+        send(parent, header, pixels)
 
 
 def answer(order: dict[str, Any], content: bytes, rules: Decoding) -> tuple[dict[str, Any], bytes | memoryview]:
@@ -85,23 +70,21 @@ def answer(order: dict[str, Any], content: bytes, rules: Decoding) -> tuple[dict
         pixels = np.ascontiguousarray(decode(content, rules))
         found |= {"shape": pixels.shape, "pixels": hashlib.sha256(pixels.data).hexdigest()}
         return found, pixels.data.cast("B")
-    except Unreadable as reason:
-        return {**found, "reason": str(reason)}, b""
-    except OSError as error:
-        return {**found, "reason": error.strerror or str(error) or type(error).__name__}, b""
     except MemoryError:
-        return {**found, "reason": "too large for the memory that a decoder may use"}, b""
+        return {"reason": "too large for the memory that a decoder may use"}, b""
+    except (Unreadable, OSError) as error:
+        return {"reason": getattr(error, "strerror", None) or str(error) or type(error).__name__}, b""
 
 
 def _read(path: Path, rules: Decoding) -> tuple[bytes, int, str]:
     """Content, length and time of a file, all of one moment."""
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe must not keep us waiting
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe must not keep us waiting
     with os.fdopen(handle, "rb") as stream:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
             raise Unreadable("not a regular file")
-        if info.st_size > rules.max_bytes:
-            raise Unreadable(f"{info.st_size} bytes, more than the limit of {rules.max_bytes}")
+        if refusal := rules.refusal(info.st_size):
+            raise refusal
         content = stream.read(info.st_size + 1)  # not up to the limit: all that is asked for is taken at once
     if len(content) != info.st_size:
         raise Unreadable("changed while it was read")
@@ -111,15 +94,10 @@ def _read(path: Path, rules: Decoding) -> tuple[bytes, int, str]:
 
 def _limit(memory: int) -> None:
     """Take no more memory than this beyond what the process has now, and leave no core file."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
+    import resource
 
+    with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         most = pages * resource.getpagesize() + memory
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
-
-
-def _alarm(seconds: int) -> None:
-    if hasattr(signal, "alarm"):
-        signal.alarm(seconds)  # with no handler, so that it also ends a decoder that never comes back to Python
