@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from patchtrace import Attribution, PatchtraceError
-from patchtrace.evaluate.lds import _resampled, compare, lds, make_subsets
+from patchtrace.evaluate.lds import _resampled, compare, lds
+from patchtrace.evaluate.truth import make_subsets
 
 #: The function of this name hides the module of this name.
 MODULE = sys.modules["patchtrace.evaluate.lds"]

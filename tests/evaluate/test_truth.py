@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patchtrace import Attribution, PatchtraceError
-from patchtrace.evaluate.lds import GroundTruth, make_subsets
+from patchtrace.evaluate.truth import GroundTruth, make_subsets
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate import figures
 from patchtrace.evaluate.axes import ALL_LEVELS, AXES, Setting, as_text
 from patchtrace.evaluate.lds import compare
-from patchtrace.evaluate.parts import Ingredient, ingredients
+from patchtrace.evaluate.partial_scores import Term, terms_of
 from patchtrace.evaluate.recipe_study import RecipeStudy
 from patchtrace.evaluate.tables import write_csv
 from patchtrace.progress import Counter, Progress
@@ -66,7 +66,7 @@ class AblationPlan(NamedTuple):
     """What a run will do: its settings, the parts of their scores, how many of these are missing, and their bytes."""
 
     settings: list[Setting]
-    parts: list[Ingredient]
+    parts: list[Term]
     missing: int
     bytes: int
 
@@ -74,7 +74,7 @@ class AblationPlan(NamedTuple):
 class Ablation(RecipeStudy):
     """LDS of many recipes, each of which differs from a base recipe in one setting.
 
-    Scores are sums of parts that are computed once (see :class:`patchtrace.evaluate.parts.PartStore`): the
+    Scores are sums of parts that are computed once (see :class:`patchtrace.evaluate.partial_scores.PartialScores`): the
     weights of the scales, the choice of levels, the exponent and fewer draws cost nothing.
 
     Draws are those of :class:`patchtrace.NDA`: a single one is one noise for the whole picture, as in the paper; of
@@ -89,7 +89,7 @@ class Ablation(RecipeStudy):
     Examples
     --------
     >>> from patchtrace import Level, Scale
-    >>> from patchtrace.evaluate.lds import GroundTruth
+    >>> from patchtrace.evaluate.truth import GroundTruth
     >>> rng = np.random.default_rng(0)
     >>> images = rng.integers(0, 256, (20, 8, 8, 3), dtype=np.uint8)
     >>> subsets = rng.random((16, 20)) < 0.5
@@ -110,7 +110,7 @@ class Ablation(RecipeStudy):
                     f"{axis} has no meaning for the base recipe: use one whose levels have a full and a pooled scale"
                 )
             settings += found
-        parts = list(dict.fromkeys(part for item in settings for part, _ in ingredients(item.recipe, self.axes.size)))
+        parts = list(dict.fromkeys(part for item in settings for part, _ in terms_of(item.recipe, self.axes.size)))
         return AblationPlan(settings, parts, len(self.store.missing(parts)), len(parts) * self.store.bytes_of_a_part)
 
     def run(self, axes: Sequence[str] | None = None, *, progress: Progress | None = None) -> list[AblationRow]:
@@ -160,9 +160,9 @@ class Ablation(RecipeStudy):
         subsets, queries = self.truth.losses.shape
         return int(queries * self.resamples * subsets**2 // 2)
 
-    def _made_of(self, recipe: Recipe) -> tuple[float, dict[Ingredient, float]]:
+    def _made_of(self, recipe: Recipe) -> tuple[float, dict[Term, float]]:
         """Equal for recipes that give the same scores, however they are written."""
-        parts = ingredients(recipe, self.axes.size)
+        parts = terms_of(recipe, self.axes.size)
         return recipe.exponent, {part: round(weight, 9) for part, weight in parts}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from patchtrace.checks import whole
 from patchtrace.compute import Compute
 from patchtrace.diffusion import Training
 from patchtrace.errors import PatchtraceError
-from patchtrace.evaluate.retraining import Retraining, do_missing, part_of
+from patchtrace.evaluate.retraining import Retraining, do_missing
 from patchtrace.evaluate.truth import GroundTruth
 from patchtrace.images import ImageSet
 from patchtrace.progress import Progress
@@ -76,13 +75,13 @@ class LDSBenchmark:
         """All models, seed after seed, so that an interrupted run has some for each subset."""
         return [Unit(subset, seed) for seed in range(self.seeds) for subset in range(len(self.subsets))]
 
-    def missing(self, shard: tuple[int, int] = (1, 1)) -> list[Unit]:
-        """Units of a part of the work (part ``i`` of ``n``, from 1) that are not done yet."""
-        return [unit for unit in part_of(self.units, shard) if self._is_missing(unit)]
+    def missing(self) -> list[Unit]:
+        """Units that are not done yet."""
+        return [unit for unit in self.units if self._is_missing(unit)]
 
     def run(self, *, shard: tuple[int, int] = (1, 1), jobs: int = 1, progress: Progress | None = None) -> None:
-        """Do what is not done yet, or one part of it, ``jobs`` models at a time."""
-        do_missing(self.measure, part_of(self.units, shard), self._is_missing, jobs=jobs, progress=progress)
+        """Do what is not done yet, or part ``i`` of ``n`` of it (counted from 1), ``jobs`` models at a time."""
+        do_missing(self.measure, self.units, self._is_missing, shard, jobs, progress)
 
     def measure(self, unit: Unit) -> NDArray[np.float64]:
         """The loss of one model on each query (queries,), which is trained and measured if it was not before."""
@@ -99,14 +98,13 @@ class LDSBenchmark:
         missing = len(self.missing())
         if missing:
             raise PatchtraceError(f"{missing} of {len(self.units)} models are not done yet: run them first")
-        losses = [self.measure(unit) for unit in self.units]
-        return GroundTruth(
-            subsets=self.subsets,
-            losses=np.mean(np.reshape(losses, (self.seeds, len(self.subsets), len(self.queries))), axis=0),
-            train_ids=self.train.ids,
-            query_ids=self.queries.ids,
-            facts=self._facts(),
-        )
+        losses = np.reshape([self.measure(unit) for unit in self.units], (self.seeds, len(self.subsets), -1))
+        facts = {
+            "training": asdict(self.training),
+            **{name: getattr(self, name) for name in ("seeds", "timesteps", "draws")},
+            **{name: getattr(self, name).fingerprint() for name in ("train", "queries")},
+        }
+        return GroundTruth(self.subsets, losses.mean(axis=0), self.train.ids, self.queries.ids, facts)
 
     @property
     def retraining(self) -> Retraining:
@@ -123,13 +121,3 @@ class LDSBenchmark:
     def _key(self, unit: Unit) -> str:
         model = self.retraining.place(self.subsets[unit.subset], unit.seed).name
         return digest(model, self.queries.fingerprint(), self.timesteps, self.draws)
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "training": asdict(self.training),
-            "seeds": self.seeds,
-            "timesteps": self.timesteps,
-            "draws": self.draws,
-            "train": self.train.fingerprint(),
-            "queries": self.queries.fingerprint(),
-        }

@@ -24,10 +24,11 @@ from patchtrace.methods.encoders import Encoder
 
 #: Names of the two baselines: images removed at random, and nothing removed but another seed.
 CHANCE, OTHER_SEED = "chance", "other seed"
-LABELS = {"l2": "L2 to the original", "cosine": "cosine with the original"}
-#: Which values mean that the removed images mattered, and what values there can be.
-MATTERED = {"l2": "larger", "cosine": "smaller"}
-LIMITS = {"l2": (0.0, np.inf), "cosine": (-1.0, 1.0)}
+#: Label of each measure, which values mean that the removed images mattered, and what values there can be.
+MEASURES = {
+    "l2": ("L2 to the original", "larger", (0.0, np.inf)),
+    "cosine": ("cosine with the original", "smaller", (-1.0, 1.0)),
+}
 SUMMARY = (
     *("measure", "method", "mean", "low", "high", "median", "lower_quartile", "upper_quartile"),
     *("minus_chance", "minus_chance_low", "minus_chance_high"),
@@ -49,7 +50,7 @@ class Mean(NamedTuple):
         # the standard error over resamples and Student's t, as for the LDS; of a mean, resampling has a closed form
         mean, count = float(values.mean()), len(values)
         half = float(scipy.stats.t.ppf(0.975, count - 1) * values.std(ddof=1) / np.sqrt(count)) if count > 1 else np.nan
-        return cls(mean, *(float(end) for end in np.clip((mean - half, mean + half), *limits)))
+        return cls(mean, *np.clip((mean - half, mean + half), *limits).tolist())
 
     def __str__(self) -> str:
         interval = f" ({self.low:.3f} to {self.high:.3f})" if np.isfinite(self.low) else ""
@@ -110,6 +111,10 @@ class CounterfactualResult:
         """By name, those there are: l2, and where an encoder was at hand, cosine."""
         return {"l2": self.l2} | ({} if self.cosine is None else {"cosine": self.cosine})
 
+    @property
+    def _removed(self) -> str:
+        return f"{self.facts['remove']} of {self.facts['images']} images" if self.facts else "images"
+
     def rows(self) -> Iterator[tuple[str | float, ...]]:
         """method, query, l2 and, where it is known, cosine."""
         for method in self.l2:
@@ -118,32 +123,26 @@ class CounterfactualResult:
 
     def summary(self, measure: str = "l2") -> list[Summary]:
         """Each method by a measure: mean, median and quartiles, and the difference to chance."""
-        values = self.measures[measure]
+        values, (*_, limits) = self.measures[measure], MEASURES[measure]
         found = []
         for method, of_method in values.items():
-            lower, median, upper = (float(x) for x in np.percentile(of_method, (25, 50, 75)))
+            lower, median, upper = np.percentile(of_method, (25, 50, 75)).tolist()
             paired = CHANCE in values and method != CHANCE
             difference = Mean.of(of_method - values[CHANCE]) if paired else None
-            found.append(Summary(method, Mean.of(of_method, LIMITS[measure]), median, lower, upper, difference))
+            found.append(Summary(method, Mean.of(of_method, limits), median, lower, upper, difference))
         return found
 
     def __str__(self) -> str:
         """A table for each measure."""
-        parts = []
+        header, tables = ("removed by", "median", "quartiles", "mean (95 %)", "mean minus chance (95 %)"), []
         for measure in self.measures:
             rows = [
-                (
-                    one.method,
-                    f"{one.median:.3f}",
-                    f"{one.lower:.3f} to {one.upper:.3f}",
-                    str(one.mean),
-                    "" if one.difference is None else str(one.difference),
-                )
+                (one.method, f"{one.median:.3f}", f"{one.lower:.3f} to {one.upper:.3f}", one.mean, one.difference)
                 for one in self.summary(measure)
             ]
-            header = ("removed by", "median", "quartiles", "mean (95 %)", "mean minus chance (95 %)")
-            parts.append(f"{LABELS[measure]}, {MATTERED[measure]}: it changed more\n{text_table(header, rows)}")
-        return "\n\n".join(parts)
+            label, mattered, _ = MEASURES[measure]
+            tables.append(f"{label}, {mattered}: it changed more\n{text_table(header, rows)}")
+        return "\n\n".join(tables)
 
     def write(self, directory: str | Path) -> Path:
         """Tables (counterfactual.csv, summary.csv), figures (l2.png, cosine.png), sheet.png and counterfactual.json."""
@@ -156,16 +155,14 @@ class CounterfactualResult:
             for one in self.summary(measure)
         ]
         write_csv(place / "summary.csv", SUMMARY, summaries)
-        removed = f"{self.facts['remove']} of {self.facts['images']} images" if self.facts else "images"
-        title = f"Same noise without {removed}, {len(self.originals)} queries"
+        title = f"Same noise without {self._removed}, {len(self.originals)} queries"
         for measure, values in self.measures.items():
-            label = f"{LABELS[measure]} ({MATTERED[measure]}: more change)"
-            boxes(place / f"{measure}.png", values, title=title, ylabel=label)
+            label, mattered, _ = MEASURES[measure]
+            boxes(place / f"{measure}.png", values, title=title, ylabel=f"{label} ({mattered}: more change)")
         with replacing(place / "sheet.png") as temporary:
             self.sheet().save(temporary, format="PNG")
         with replacing(place / "counterfactual.json") as temporary:
-            record = {"facts": self.facts, "remarks": self.remarks}
-            temporary.write_text(json.dumps(record, indent=1), encoding="utf-8")
+            temporary.write_text(json.dumps({"facts": self.facts, "remarks": self.remarks}, indent=1), encoding="utf-8")
         if self.cosine is None:
             (place / "cosine.png").unlink(missing_ok=True)  # of an older run
         return place
@@ -173,7 +170,7 @@ class CounterfactualResult:
     def sheet(self) -> Image.Image:
         """Each original, and beside it what it became by each method. At most 24 queries are shown."""
         shown = min(len(self.originals), MOST_QUERIES)
-        remarks = [f"trained without {self.facts['remove']} of {self.facts['images']} images"] if self.facts else []
+        remarks = [f"trained without {self._removed}"] if self.facts else []
         if OTHER_SEED in self.pictures:
             remarks.append(f"{OTHER_SEED}: with all")
         if shown < len(self.originals):

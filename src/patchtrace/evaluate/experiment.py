@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise, starmap
 from pathlib import Path
 
 from patchtrace.attribution import Attribution
@@ -165,13 +166,8 @@ def counterfactual_experiment(
         scores[name] = fitted(name, replace(made_from, model=model)).attribute(originals, progress=watch)
         scores[name].save(Path(experiment.directory) / "attributions" / name)
     training.remark("training without images")
-    result = experiment.run(
-        scores | runs,
-        encoder=made_from.encoder if cosine else None,
-        shard=shard,
-        jobs=jobs,
-        progress=training,
-    )
+    encoder = made_from.encoder if cosine else None
+    result = experiment.run(scores | runs, encoder=encoder, shard=shard, jobs=jobs, progress=training)
     if result is not None:
         result.write(experiment.directory)
     return result
@@ -197,8 +193,5 @@ def _resources(resources: Resources | None, experiment: LDSBenchmark | Counterfa
 
 def _stages(watch: Watch, *work: int) -> list[Watch]:
     """Watches for one stage after the other, in proportion to their work."""
-    done, total, parts = 0, max(1, sum(work)), []
-    for each in work:
-        parts.append(watch.part(done / total, (done + each) / total))
-        done += each
-    return parts
+    edges = [done / max(1, sum(work)) for done in accumulate(work, initial=0)]
+    return list(starmap(watch.part, pairwise(edges)))

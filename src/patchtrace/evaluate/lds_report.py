@@ -45,9 +45,8 @@ class LDSReport:
         """The best method first, as plain data: see ``LDSComparison.rows``; also seconds, requires and chosen."""
         found = sorted(self.comparison.rows(against), key=lambda row: -row["lds"])
         for row in found:
-            method = self.methods[row["method"]]
-            row |= {"seconds": method.seconds, "requires": method.requires}
-            row["chosen"] = self.chosen.get(method.name, "")
+            name, method = row["method"], self.methods[row["method"]]
+            row |= {"seconds": method.seconds, "requires": method.requires, "chosen": self.chosen.get(name, "")}
         return found
 
     def table(self, against: str | None = None) -> str:
@@ -65,11 +64,9 @@ class LDSReport:
                 difference = _interval(row["difference_low"], row["difference_high"], "+")
                 line += [f"{100 * row['difference']:+.1f}", difference, _p(row["difference_p_value"])]
             lines.append(line)
-        table = text_table(header, lines)
-        if not self.chosen:
-            return table
         chosen = ", ".join(f"{name} {value}" for name, value in self.chosen.items())
-        return f"{table}\nlambda was chosen on {self.tuning} other queries: {chosen}"
+        remark = f"\nlambda was chosen on {self.tuning} other queries: {chosen}" if chosen else ""
+        return text_table(header, lines) + remark
 
     def __str__(self) -> str:
         return self.table()
@@ -94,13 +91,9 @@ class LDSReport:
         write_csv(place / f"{name}.csv", list(rows[0]), [list(row.values()) for row in rows])
         with replacing(place / f"{name}.json") as temporary:
             temporary.write_text(json.dumps({**facts, **self.record(against)}, indent=1), encoding="utf-8")
-        subsets, queries = rows[0]["subsets"], rows[0]["queries"]
-        figures.bars(
-            place / f"{name}.png",
-            {row["method"]: (100 * row["lds"], 100 * row["low"], 100 * row["high"]) for row in rows},
-            title=f"How well scores predict retraining ({subsets} subsets, {queries} queries)",
-            label="LDS (%), with 95 % interval over subsets",
-        )
+        bars = {row["method"]: (100 * row["lds"], 100 * row["low"], 100 * row["high"]) for row in rows}
+        title = "How well scores predict retraining ({subsets} subsets, {queries} queries)".format(**rows[0])
+        figures.bars(place / f"{name}.png", bars, title=title, label="LDS (%), with 95 % interval over subsets")
         return place
 
 
@@ -132,21 +125,14 @@ def judge(
     -------
     LDSReport
     """
-    scores = {method.name: method for method in methods}
-    tuned = any(len(method.variants) > 1 for method in scores.values())
+    by_name = {method.name: method for method in methods}
+    tuned = [name for name, method in by_name.items() if len(method.variants) > 1]
     choosing, reported = split(len(truth.query_ids), tuning if tuned else 0.0)
-    chosen = {name: method.chosen(truth, choosing) for name, method in scores.items()}
+    chosen = {name: method.chosen(truth, choosing) for name, method in by_name.items()}
+    scores = {name: method.variants[chosen[name]][reported] for name, method in by_name.items()}
     part = truth.select(reported)
-    found = compare(
-        {name: method.variants[chosen[name]][reported] for name, method in scores.items()},
-        part.subsets,
-        part.losses,
-        resamples=resamples,
-        seed=seed,
-        progress=progress,
-    )
-    kept = {name: value for name, value in chosen.items() if len(scores[name].variants) > 1}
-    return LDSReport(found, scores, part.query_ids, kept, len(choosing))
+    found = compare(scores, part.subsets, part.losses, resamples=resamples, seed=seed, progress=progress)
+    return LDSReport(found, by_name, part.query_ids, {name: chosen[name] for name in tuned}, len(choosing))
 
 
 def _interval(low: float, high: float, sign: str = "-") -> str:

@@ -13,8 +13,8 @@ from patchtrace.attribution import Attribution, facts_of
 from patchtrace.compute import Compute
 from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate.axes import Axes
-from patchtrace.evaluate.lds import GroundTruth
-from patchtrace.evaluate.parts import PartStore
+from patchtrace.evaluate.partial_scores import PartialScores
+from patchtrace.evaluate.truth import GroundTruth
 from patchtrace.images import ImageSet
 from patchtrace.recipe import Recipe
 
@@ -57,12 +57,12 @@ class RecipeStudy:
         self.compute = compute or Compute()
 
     @cached_property
-    def store(self) -> PartStore:
+    def store(self) -> PartialScores:
         """Pictures that fit the truth, and the parts of their scores."""
         train = ImageSet.open(self.train)
         queries = train.open_like(self.queries)
         check_truth(self.truth, train, queries)
-        return PartStore(
+        return PartialScores(
             train,
             queries,
             directory=None if self.cache is None else Path(self.cache),

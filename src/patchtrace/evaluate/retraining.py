@@ -5,11 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,8 +74,7 @@ class Retraining:
         found = cache.load(key, like={"pixels": (count, *self.images.shape)})
         if found is None:
             denoiser = Denoiser.load(model, self._device)
-            pixels = denoiser.sample(count, sampler="ddpm", steps=1000, progress=watch.part(0.8, 1))
-            found = {"pixels": pixels}
+            found = {"pixels": denoiser.sample(count, sampler="ddpm", steps=1000, progress=watch.part(0.8, 1))}
             cache.save(key, **found)
         return ImageSet(found["pixels"], tuple(f"generated-{number:04d}" for number in range(count)))
 
@@ -103,36 +102,33 @@ def do_missing(
     work: Callable[[T], object],
     tasks: Sequence[T],
     is_missing: Callable[[T], bool],
-    *,
-    jobs: int = 1,
-    progress: Progress | None = None,
+    shard: tuple[int, int],
+    jobs: int,
+    progress: Progress | None,
 ) -> None:
-    """Do the tasks that are not done yet, ``jobs`` at a time. All of them count for the progress."""
-    todo = [task for task in tasks if is_missing(task)]
-    count = Counter(progress, len(tasks))
-    count.add(len(tasks) - len(todo))
+    """Do those tasks of a shard that are not done yet, ``jobs`` at a time. All of the shard count for the progress."""
+    mine = part_of(tasks, shard)
+    todo = [task for task in mine if is_missing(task)]
+    count = Counter(progress, len(mine))
+    count.add(len(mine) - len(todo))
     for _ in in_processes(work, todo, jobs):
         count.add(1)
 
 
-def in_processes(work: Any, tasks: Sequence[Any], jobs: int) -> Iterator[tuple[Any, Any]]:
-    """(task, ``work(task)``) as they are done, ``jobs`` at a time, each in a process with its part of the cores.
+def in_processes(work: Callable[[T], object], tasks: Sequence[T], jobs: int) -> Iterator[object]:
+    """``work(task)`` of each task as it is done, ``jobs`` at a time, each in a process with its part of the cores.
 
     One job works in this process. A task that fails ends them all; what others have written stays.
     """
     if jobs == 1 or len(tasks) <= 1:
-        for task in tasks:
-            yield task, work(task)
+        yield from map(work, tasks)
         return
     threads = max(1, len(os.sched_getaffinity(0)) // jobs) if hasattr(os, "sched_getaffinity") else 1
     # fork would copy torch's threads half alive
     pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _limit_threads, (threads,))
     try:
-        waiting: dict[Future[Any], Any] = {pool.submit(work, task): task for task in tasks}
-        while waiting:
-            done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield waiting.pop(future), future.result()
+        for future in as_completed([pool.submit(work, task) for task in tasks]):
+            yield future.result()
     except BaseException as error:
         for process in list(pool._processes.values()):  # they would continue until their models are trained
             process.terminate()

@@ -15,7 +15,7 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate import figures
 from patchtrace.evaluate.axes import ALL_LEVELS, Axes, as_text
 from patchtrace.evaluate.lds import LDS, Difference, compare, unit_ranks
-from patchtrace.evaluate.parts import ingredients
+from patchtrace.evaluate.partial_scores import terms_of
 from patchtrace.evaluate.recipe_study import RecipeStudy
 from patchtrace.evaluate.tables import write_csv
 from patchtrace.evaluate.truth import split
@@ -144,14 +144,14 @@ class Tuning(RecipeStudy):
     Examples
     --------
     >>> from patchtrace import ImageSet, Level, Scale
-    >>> from patchtrace.evaluate.lds import GroundTruth
-    >>> from patchtrace.evaluate.parts import PartStore
+    >>> from patchtrace.evaluate.truth import GroundTruth
+    >>> from patchtrace.evaluate.partial_scores import PartialScores
     >>> rng = np.random.default_rng(0)
     >>> coarse = rng.integers(0, 256, (20, 4, 4, 3), dtype=np.uint8)
     >>> images = ImageSet.open(coarse.repeat(2, axis=1).repeat(2, axis=2))
     >>> better, base = (Recipe((Level(t, (Scale(3),)),)) for t in (300, 20))
     >>> subsets = rng.random((32, 20)) < 0.5
-    >>> losses = -(subsets @ PartStore(images, images.subset(range(8))).scores(better).T)
+    >>> losses = -(subsets @ PartialScores(images, images.subset(range(8))).scores(better).T)
     >>> truth = GroundTruth(subsets, losses, images.ids, images.ids[:8], {})
     >>> found = Tuning(images, images.subset(range(8)), truth, base=base, resamples=50).run(["levels"])
     >>> [level.t for level in found.recipe.levels], round(found.held_out.chosen.mean, 2)
@@ -252,7 +252,7 @@ class _Search:
             before = self.lds(recipe)
             self.watch.remark(f"round {number}, {name}: {100 * before.mean():.1f} %")
             changes = neighbours(name, Axes(recipe, self.study.axes.size, self.study.values))
-            parts = [part for changed in changes.values() for part, _ in ingredients(changed, self.study.axes.size)]
+            parts = [part for changed in changes.values() for part, _ in terms_of(changed, self.study.axes.size)]
             self.study.store.make(parts, self.queries, self.count)
             found = {change: self.lds(changed) for change, changed in changes.items()}
             better = [change for change, after in found.items() if self._gains(after - before)]
