@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from patchtrace.attribution import Attribution
-from patchtrace.checks import whole
+from patchtrace.checks import store, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
 
@@ -112,16 +112,13 @@ class GroundTruth:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        subsets, losses = as_subsets(self.subsets), as_losses(self.losses)
-        if len(subsets) != len(losses):
-            hint = ": losses are (subsets, queries), transpose them" if len(subsets) == losses.shape[1] else ""
-            raise PatchtraceError(f"there are {len(subsets)} subsets, but losses of {len(losses)}{hint}")
-        for ids, count, what in (
-            (self.train_ids, subsets.shape[1], "images in the subsets"),
-            (self.query_ids, losses.shape[1], "queries with losses"),
-        ):
-            if len(ids) != count:
-                raise PatchtraceError(f"{len(ids)} ids do not fit {count} {what}: give one for each")
+        store(self, subsets=as_subsets(self.subsets), losses=as_losses(self.losses))
+        (subsets, images), (measured, queries) = self.subsets.shape, self.losses.shape
+        if subsets != measured:
+            hint = ": losses are (subsets, queries), transpose them" if subsets == queries else ""
+            raise PatchtraceError(f"there are {subsets} subsets, but losses of {measured}{hint}")
+        _check_ids(self.train_ids, images, "images in the subsets")
+        _check_ids(self.query_ids, queries, "queries with losses")
 
     def select(self, queries: Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]) -> GroundTruth:
         """The truth about some of the queries: by their indices, or by a mask."""
@@ -131,10 +128,9 @@ class GroundTruth:
         except IndexError as error:
             raise PatchtraceError(f"there are {len(self.query_ids)} queries: {error}") from error
         # facts about all queries, such as a fingerprint, do not hold for some of them
-        facts = {**{name: fact for name, fact in self.facts.items() if name != "queries"}, "selected": chosen.tolist()}
-        return replace(
-            self, losses=self.losses[:, chosen], query_ids=tuple(self.query_ids[i] for i in chosen), facts=facts
-        )
+        facts = {name: fact for name, fact in self.facts.items() if name != "queries"} | {"selected": chosen.tolist()}
+        ids = tuple(self.query_ids[i] for i in chosen)
+        return replace(self, losses=self.losses[:, chosen], query_ids=ids, facts=facts)
 
     def check(self, result: Attribution) -> None:
         """Refuse a result about other images or queries, or about these in another order.
@@ -164,15 +160,10 @@ class GroundTruth:
     def save(self, path: str | Path) -> Path:
         """Write it as npz: subsets, losses, train_ids, query_ids, and facts as JSON text. Nothing is pickled."""
         path = Path(path)
+        ids: Any = {name: np.array(getattr(self, name), dtype=np.str_) for name in ("train_ids", "query_ids")}
+        facts = np.array(json.dumps(dict(self.facts)))
         with replacing(path) as temporary, temporary.open("wb") as stream:
-            np.savez_compressed(
-                stream,
-                subsets=as_subsets(self.subsets),
-                losses=as_losses(self.losses),
-                train_ids=np.array(self.train_ids, dtype=np.str_),
-                query_ids=np.array(self.query_ids, dtype=np.str_),
-                facts=np.array(json.dumps(dict(self.facts))),
-            )
+            np.savez_compressed(stream, subsets=self.subsets, losses=self.losses, **ids, facts=facts)
         return path
 
     @classmethod
@@ -187,20 +178,13 @@ class GroundTruth:
         arrays = _read(path)
         try:
             losses = as_losses(arrays["losses"])
-            train_ids = _ids(arrays.get("train_ids"))
-            if train_ids is not None:
-                if images not in (None, len(train_ids)):
-                    raise PatchtraceError(f"it is about {len(train_ids)} images, not about {images}")
-                images = len(train_ids)
-            subsets = unpacked(arrays["subsets"], images)
-            query_ids = _ids(arrays.get("query_ids"))
-            return cls(
-                subsets,
-                losses,
-                numbers(subsets.shape[1]) if train_ids is None else train_ids,
-                numbers(losses.shape[1]) if query_ids is None else query_ids,
-                _facts(arrays.get("facts")),
-            )
+            train_ids, query_ids = (_ids(arrays.get(name)) for name in ("train_ids", "query_ids"))
+            if train_ids and images not in (None, len(train_ids)):
+                raise PatchtraceError(f"it is about {len(train_ids)} images, not about {images}")
+            subsets = unpacked(arrays["subsets"], len(train_ids) if train_ids else images)
+            facts = _facts(str(arrays.get("facts", "{}")))
+            train_ids, query_ids = train_ids or numbers(subsets.shape[1]), query_ids or numbers(losses.shape[1])
+            return cls(subsets, losses, train_ids, query_ids, facts)
         except PatchtraceError as error:
             raise PatchtraceError(f"the truth in {str(path)!r}: {error}") from error
 
@@ -263,38 +247,39 @@ def named_by_numbers(ids: tuple[str, ...]) -> bool:
     return ids == numbers(len(ids))
 
 
+def _check_ids(ids: tuple[str, ...], count: int, what: str) -> None:
+    if len(ids) != count:
+        raise PatchtraceError(f"{len(ids)} ids do not match {count} {what}: give one for each")
+
+
 def _read(path: Path) -> dict[str, NDArray[Any]]:
     names = ("subsets", "losses", "train_ids", "query_ids", "facts")
     try:
         with path.open("rb") as stream:  # NumPy would leave it open where it turns out to be damaged
             archive = np.load(stream, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise PatchtraceError(f"{str(path)!r} is a single array: use an npz with arrays subsets and losses")
-            found = {name: archive[name] for name in names if name in archive.files}
-            held = ", ".join(archive.files)
-    except PatchtraceError:
-        raise
+            held = archive.files if isinstance(archive, np.lib.npyio.NpzFile) else None
+            found = {name: archive[name] for name in names if name in (held or ())}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise PatchtraceError(f"there is no readable truth in {str(path)!r}: {error}") from error
+    if held is None:
+        raise PatchtraceError(f"{str(path)!r} is a single array: use an npz with arrays subsets and losses")
     for name in ("subsets", "losses"):
         if name not in found:
-            raise PatchtraceError(f"{str(path)!r} holds no array {name!r}, only {held}: use subsets and losses")
+            raise PatchtraceError(f"{str(path)!r} holds no array {name!r}, only {', '.join(held)}: add it")
     return found
 
 
 def _ids(array: NDArray[Any] | None) -> tuple[str, ...] | None:
     if array is None:
         return None
-    if array.ndim != 1 or array.dtype.kind not in "Uiu":
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "Uiu":
         raise PatchtraceError(f"its ids are {array.dtype} of shape {array.shape}: use a row of text or whole numbers")
     return tuple(map(str, array.tolist()))
 
 
-def _facts(array: NDArray[Any] | None) -> dict[str, Any]:
-    if array is None:
-        return {}
+def _facts(text: str) -> dict[str, Any]:
     try:
-        facts = json.loads(str(array))
+        facts = json.loads(text)
     except ValueError as error:
         raise PatchtraceError(f"its facts are not JSON: {error}") from error
     if not isinstance(facts, dict):
