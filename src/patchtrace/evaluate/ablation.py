@@ -130,15 +130,11 @@ class Ablation(RecipeStudy):
         self.store.make(plan.parts, count=count)
         found = self._judged(recipes, count)
         base = self._made_of(self.axes.base)
-        return [
-            AblationRow(
-                *setting[:3],
-                *found[setting.recipe],
-                self.store.seconds(setting.recipe),
-                self._made_of(setting.recipe) == base,
-            )
-            for setting in plan.settings
-        ]
+        rows = []
+        for axis, series, value, recipe in plan.settings:
+            seconds, is_base = self.store.seconds(recipe), self._made_of(recipe) == base
+            rows.append(AblationRow(axis, series, value, *found[recipe], seconds, is_base))
+        return rows
 
     def _judged(self, recipes: list[Recipe], count: Counter) -> dict[Recipe, LDSAndGain]:
         """LDS and gain of each recipe with their intervals, a few at a time."""
@@ -187,8 +183,7 @@ TITLES = {
 
 def write_rows(rows: Sequence[AblationRow], path: Path) -> Path:
     """All rows as CSV."""
-    write_csv(path, [field.name for field in fields(AblationRow)], [astuple(row) for row in rows])
-    return path
+    return write_csv(path, [field.name for field in fields(AblationRow)], map(astuple, rows))
 
 
 def draw(rows: Sequence[AblationRow], directory: Path) -> list[Path]:
@@ -196,34 +191,28 @@ def draw(rows: Sequence[AblationRow], directory: Path) -> list[Path]:
 
     Bands and intervals are those of the difference to the base recipe, and have no width at the base recipe itself.
     """
-    written = []
-    for axis in dict.fromkeys(row.axis for row in rows):
-        path = directory / f"{axis}.png"
-        _draw(axis, [row for row in rows if row.axis == axis], path)
-        written.append(path)
-    return written
+    axes = dict.fromkeys(row.axis for row in rows)
+    return [_draw(axis, [row for row in rows if row.axis == axis], directory / f"{axis}.png") for axis in axes]
 
 
-def _draw(axis: str, rows: list[AblationRow], path: Path) -> None:
+def _draw(axis: str, rows: list[AblationRow], path: Path) -> Path:
     title, label = TITLES[axis], "LDS (%)"
     series = {name: [row for row in rows if row.series == name] for name in dict.fromkeys(row.series for row in rows)}
     if axis.endswith("patch-timestep"):
         grid = [[100 * row.lds for row in points] for points in series.values()]
         timesteps = [name.removeprefix("t = ") for name in series]
-        patches = dict.fromkeys(as_text(row.value) for row in rows)
-        of_grid = {"xlabel": "patch size P", "ylabel": "timestep t", "label": label}
-        figures.heatmap(path, grid, timesteps, list(patches), title=title, **of_grid)
-    elif axis in NAMED:
+        patches = list(dict.fromkeys(as_text(row.value) for row in rows))
+        labels = {"xlabel": "patch size P", "ylabel": "timestep t", "label": label}
+        return figures.heatmap(path, grid, timesteps, patches, title=title, **labels)
+    if axis in NAMED:
         bars = {f"{row.value}{' (base)' * row.is_base}": (100 * row.lds, *_band([row])[:, 0]) for row in rows}
-        figures.bars(path, bars, title=title, label=f"{label}; interval: {OF_WHAT}")
-    else:
-        lines: dict[str, figures.Line] = {}
-        for name, points in series.items():
-            x, y = (np.array([getattr(row, field) for row in points], dtype=float) for field in ("value", "lds"))
-            # bands for each level too would cover each other
-            low, high = _band(points) if name == ALL_LEVELS else (None, None)
-            lines[name] = x, 100 * y, low, high
-        figures.lines(path, lines, title=title, xlabel=f"{axis.replace('-', ' ')}; band: {OF_WHAT}", ylabel=label)
+        return figures.bars(path, bars, title=title, label=f"{label}; interval: {OF_WHAT}")
+    lines: dict[str, figures.Line] = {}
+    for name, points in series.items():
+        # bands for each level too would cover each other
+        low, high = _band(points) if name == ALL_LEVELS else (None, None)
+        lines[name] = [row.value for row in points], [100 * row.lds for row in points], low, high
+    return figures.lines(path, lines, title=title, xlabel=f"{axis.replace('-', ' ')}; band: {OF_WHAT}", ylabel=label)
 
 
 def _band(rows: list[AblationRow]) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
@@ -78,6 +79,11 @@ class Axes:
         choice("axis", axis, AXES)
         return [Setting(axis, series, value, recipe) for series, value, recipe in AXES[axis](self)]
 
+    @property
+    def scales(self) -> list[tuple[Level, Scale]]:
+        """All scales of the base recipe, each with its level."""
+        return [(level, scale) for level in self.base.levels for scale in level.scales]
+
     # -- values -----------------------------------------------------------------------------------------
 
     def values(self, name: str, own: Iterable[float] = ()) -> list[float]:
@@ -86,7 +92,12 @@ class Axes:
 
     def timesteps(self) -> list[int]:
         """Those that the schedule has."""
-        return [int(t) for t in self.values("timestep") if _has(self.base, int(t))]
+        found = []
+        for t in map(int, self.values("timestep")):
+            with suppress(PatchtraceError):
+                self.base.noise_at(t)
+                found.append(t)
+        return found
 
     def patches(self, pool: int = 1) -> list[int]:
         """Patch sizes that fit the pictures: at full scale, or of patches that are pooled."""
@@ -95,13 +106,12 @@ class Axes:
 
     def ks(self) -> list[int]:
         """Up to the number of patches; more than all of them is the same as all."""
-        scales = [scale for level in self.base.levels for scale in level.scales]
-        most = max(Comparison.of(scale, self.base).patches(*self.size) for scale in scales)
+        most = max(Comparison.of(scale, self.base).patches(*self.size) for _, scale in self.scales)
         return sorted({min(int(k), most) for k in self.values("k", [self.base.k])})
 
     def pool(self) -> int:
         """The window of the base recipe's pooled scales, or 2."""
-        return max([scale.pool for level in self.base.levels for scale in level.scales if scale.pool > 1] or [2])
+        return max((scale.pool for _, scale in self.scales if scale.pool > 1), default=2)
 
     # -- axes -------------------------------------------------------------------------------------------
 
@@ -114,7 +124,9 @@ class Axes:
     def gammas(self) -> Found:
         """The part of the full scale, at all levels and at each."""
         if all(full_and_low(level) for level in self.base.levels):
-            yield from self._each_level(with_gamma, self.values("gamma", gammas_of(self.base)))
+            weighted = [pair for level in self.base.levels for pair in level.weighted_scales()]
+            own = {round(weight, 9) for scale, weight in weighted if scale.pool == 1}
+            yield from self._each_level(with_gamma, self.values("gamma", own if len(own) == 1 else ()))
 
     def largest(self) -> Found:
         """Levels up to a largest t; beyond those of the base recipe with the patches of its last."""
@@ -125,7 +137,7 @@ class Axes:
 
     def poolings(self) -> Found:
         """The two ways to pool, where something is pooled."""
-        if any(scale.pool > 1 for level in self.base.levels for scale in level.scales):
+        if any(scale.pool > 1 for _, scale in self.scales):
             yield from self._changed("pooling", get_args(Pooling))
 
     def draws(self) -> Found:
@@ -193,17 +205,3 @@ def with_gamma(recipe: Recipe, gamma: float) -> Recipe:
         scales = tuple(replace(scale, weight=float(weight)) for scale, weight in weighted if weight > 0)
         levels.append(replace(level, scales=scales))
     return replace(recipe, levels=tuple(levels))
-
-
-def gammas_of(recipe: Recipe) -> set[float]:
-    """The part of the full scale where all levels have the same; else nothing."""
-    found = {round(w, 9) for level in recipe.levels for scale, w in level.weighted_scales() if scale.pool == 1}
-    return found if len(found) == 1 else set()
-
-
-def _has(recipe: Recipe, t: int) -> bool:
-    try:
-        recipe.noise_at(t)
-    except PatchtraceError:
-        return False
-    return True

@@ -70,8 +70,13 @@ class LDS:
     error: float
     subsets: int
 
+    @property
+    def percent(self) -> tuple[float, float, float]:
+        """Mean and interval in percent, as figures show them."""
+        return 100 * self.mean, 100 * self.interval[0], 100 * self.interval[1]
+
     def __str__(self) -> str:
-        return f"{100 * self.mean:.1f} % ({100 * self.interval[0]:.1f} to {100 * self.interval[1]:.1f})"
+        return "{:.1f} % ({:.1f} to {:.1f})".format(*self.percent)
 
 
 class Difference(NamedTuple):

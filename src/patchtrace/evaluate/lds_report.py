@@ -91,7 +91,7 @@ class LDSReport:
         write_csv(place / f"{name}.csv", list(rows[0]), [list(row.values()) for row in rows])
         with replacing(place / f"{name}.json") as temporary:
             temporary.write_text(json.dumps({**facts, **self.record(against)}, indent=1), encoding="utf-8")
-        bars = {row["method"]: (100 * row["lds"], 100 * row["low"], 100 * row["high"]) for row in rows}
+        bars = {row["method"]: self.comparison.results[row["method"]].percent for row in rows}
         title = "How well scores predict retraining ({subsets} subsets, {queries} queries)".format(**rows[0])
         figures.bars(place / f"{name}.png", bars, title=title, label="LDS (%), with 95 % interval over subsets")
         return place

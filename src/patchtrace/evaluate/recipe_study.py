@@ -62,12 +62,8 @@ class RecipeStudy:
         train = ImageSet.open(self.train)
         queries = train.open_like(self.queries)
         check_truth(self.truth, train, queries)
-        return PartialScores(
-            train,
-            queries,
-            directory=None if self.cache is None else Path(self.cache),
-            compute=self.compute,
-        )
+        directory = None if self.cache is None else Path(self.cache)
+        return PartialScores(train, queries, directory=directory, compute=self.compute)
 
     @cached_property
     def axes(self) -> Axes:
