@@ -22,7 +22,6 @@ from patchtrace.cli.options import (
     reading_options,
 )
 from patchtrace.evaluate import GroundTruth, figures, judge
-from patchtrace.evaluate.recipe_study import check_truth
 from patchtrace.evaluate.scoring import MethodScores, requires_model, score_queries
 from patchtrace.images import ImageSet
 
@@ -95,7 +94,7 @@ def compare_command(truth: Path, runs: tuple[str, ...], **options: Any) -> int:
     known = GroundTruth.load(truth, images=images)
     scores = [MethodScores.saved(name, result, known) for name, result in results.items()]
     if train and queries:
-        check_truth(known, train, queries)
+        known.check_pictures(train, queries)
         scores += _scored(methods, options, train, queries)
     with progress_bar("resampling", quiet) as progress:
         report = judge(

@@ -15,7 +15,7 @@ from patchtrace.checks import choice
 from patchtrace.diffusion.models import diffusers, read_configuration
 from patchtrace.engines.torch import device_named
 from patchtrace.errors import PatchtraceError
-from patchtrace.files import replacing
+from patchtrace.files import replacing, write_json
 from patchtrace.images import ImageSet
 from patchtrace.progress import Counter, Progress
 from patchtrace.schedule import NAMES, Schedule
@@ -82,8 +82,7 @@ class Denoiser:
             "unet/config.json": {"_class_name": "UNet2DModel", **version, **fields},
         }.items():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            with replacing(directory / name) as temporary:
-                temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+            write_json(directory / name, content)
         weights = {name: value.detach().cpu().contiguous() for name, value in self.model.state_dict().items()}
         with replacing(directory / "unet" / WEIGHTS) as temporary:
             save_file(weights, temporary, metadata={"format": "pt"})

@@ -23,7 +23,7 @@ from patchtrace.diffusion.denoiser import Denoiser
 from patchtrace.diffusion.models import build, configuration, diffusers
 from patchtrace.engines.torch import device_named
 from patchtrace.errors import PatchtraceError
-from patchtrace.files import replacing
+from patchtrace.files import replacing, write_json
 from patchtrace.images import ImageSet
 from patchtrace.progress import Progress, Watch
 from patchtrace.schedule import Schedule
@@ -228,8 +228,7 @@ class _TrainingRun:
             "seconds": round(self.seconds, 1),
             "losses": self.losses,
         }
-        with replacing(self.place / RECORD) as temporary:
-            temporary.write_text(json.dumps(record, indent=1), encoding="utf-8")
+        write_json(self.place / RECORD, record)
         (self.place / STATE).unlink(missing_ok=True)
         return self.denoiser
 

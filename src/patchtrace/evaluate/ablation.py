@@ -167,18 +167,6 @@ class Ablation(RecipeStudy):
 OF_WHAT = "95 % of the difference to the base recipe"
 #: Axes of names, which have no lines.
 NAMED = ("border", "pooling", "flips")
-TITLES = {
-    "patch-timestep": "Patch size and timestep, one level, full scale",
-    "pooled-patch-timestep": "Patch size and timestep, one level, pooled scale",
-    "gamma": "Weight of the full scale (gamma)",
-    "k": "Patches of an image that count (k)",
-    "largest-t": "Largest timestep of the levels",
-    "border": "Border rule",
-    "pooling": "Pooling",
-    "draws": "Draws of the noise",
-    "flips": "Mirrored training images",
-    "exponent": "Exponent of the scores",
-}
 
 
 def write_rows(rows: Sequence[AblationRow], path: Path) -> Path:
@@ -196,7 +184,7 @@ def draw(rows: Sequence[AblationRow], directory: Path) -> list[Path]:
 
 
 def _draw(axis: str, rows: list[AblationRow], path: Path) -> Path:
-    title, label = TITLES[axis], "LDS (%)"
+    title, label = AXES[axis], "LDS (%)"
     series = {name: [row for row in rows if row.series == name] for name in dict.fromkeys(row.series for row in rows)}
     if axis.endswith("patch-timestep"):
         grid = [[100 * row.lds for row in points] for points in series.values()]

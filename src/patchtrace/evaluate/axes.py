@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from typing import Any, NamedTuple, get_args
 
 from patchtrace.checks import choice
@@ -23,6 +24,19 @@ VALUES: Mapping[str, tuple[float, ...]] = {
     "draws": (1, 2, 4, 8, 16),
     "exponent": (0.5, 0.75, 1, 1.5, 2, 3),
 }
+#: What can be varied, with the titles of tables and figures.
+AXES = {
+    "patch-timestep": "Patch size and timestep, one level, full scale",
+    "pooled-patch-timestep": "Patch size and timestep, one level, pooled scale",
+    "gamma": "Weight of the full scale (gamma)",
+    "k": "Patches of an image that count (k)",
+    "largest-t": "Largest timestep of the levels",
+    "border": "Border rule",
+    "pooling": "Pooling",
+    "draws": "Draws of the noise",
+    "flips": "Mirrored training images",
+    "exponent": "Exponent of the scores",
+}
 #: The series of a recipe with all its levels.
 ALL_LEVELS = "all levels"
 
@@ -34,9 +48,6 @@ class Setting(NamedTuple):
     series: str
     value: float | str
     recipe: Recipe
-
-
-Found = Iterator[tuple[str, float | str, Recipe]]
 
 
 class Axes:
@@ -77,7 +88,7 @@ class Axes:
     def of(self, axis: str) -> list[Setting]:
         """All settings of an axis; an empty list where the base recipe has nothing to vary."""
         choice("axis", axis, AXES)
-        return [Setting(axis, series, value, recipe) for series, value, recipe in AXES[axis](self)]
+        return [Setting(axis, *varied) for varied in self._varied(axis)]
 
     @property
     def scales(self) -> list[tuple[Level, Scale]]:
@@ -109,74 +120,51 @@ class Axes:
         most = max(Comparison.of(scale, self.base).patches(*self.size) for _, scale in self.scales)
         return sorted({min(int(k), most) for k in self.values("k", [self.base.k])})
 
-    def pool(self) -> int:
-        """The window of the base recipe's pooled scales, or 2."""
-        return max((scale.pool for _, scale in self.scales if scale.pool > 1), default=2)
-
     # -- axes -------------------------------------------------------------------------------------------
 
-    def grid(self, pool: int) -> Found:
-        """One level and one scale: every timestep with every patch size."""
-        for t in self.timesteps():
-            for patch in self.patches(pool):
-                yield f"t = {t}", patch, replace(self.base, levels=(Level(t, (Scale(patch, pool),)),))
+    def _varied(self, axis: str) -> Iterator[tuple[str, float | str, Recipe]]:
+        """Series, value and recipe of each setting."""
+        base = self.base
+        if axis.endswith("patch-timestep"):  # one level and one scale: every timestep with every patch size
+            pooled = axis == "pooled-patch-timestep"
+            pool = max((scale.pool for _, scale in self.scales if scale.pool > 1), default=2) if pooled else 1
+            for t, patch in product(self.timesteps(), self.patches(pool)):
+                yield f"t = {t}", patch, replace(base, levels=(Level(t, (Scale(patch, pool),)),))
+        elif axis == "largest-t":  # beyond the levels of the base recipe with the patches of its last
+            levels = sorted(base.levels, key=lambda level: level.t)
+            levels += [replace(levels[-1], t=t) for t in self.timesteps() if t > levels[-1].t]
+            for count, level in enumerate(levels, start=1):
+                yield ALL_LEVELS, level.t, replace(base, levels=tuple(levels[:count]))
+        elif axis == "flips":
+            for flips in (False, True):
+                yield ALL_LEVELS, "with" if flips else "without", replace(base, flips=flips)
+        else:
+            for value in self._values_of(axis):
+                changed = with_gamma(base, value) if axis == "gamma" else replace(base, **{axis: value})
+                yield ALL_LEVELS, value, changed
+                if axis in ("gamma", "k") and len(changed.levels) > 1:  # each level alone costs nothing more
+                    for level in changed.levels:
+                        yield f"t = {level.t}", value, replace(changed, levels=(level,))
 
-    def gammas(self) -> Found:
-        """The part of the full scale, at all levels and at each."""
-        if all(full_and_low(level) for level in self.base.levels):
-            weighted = [pair for level in self.base.levels for pair in level.weighted_scales()]
-            own = {round(weight, 9) for scale, weight in weighted if scale.pool == 1}
-            yield from self._each_level(with_gamma, self.values("gamma", own if len(own) == 1 else ()))
-
-    def largest(self) -> Found:
-        """Levels up to a largest t; beyond those of the base recipe with the patches of its last."""
-        levels = sorted(self.base.levels, key=lambda level: level.t)
-        levels += [replace(levels[-1], t=t) for t in self.timesteps() if t > levels[-1].t]
-        for count, level in enumerate(levels, start=1):
-            yield ALL_LEVELS, level.t, replace(self.base, levels=tuple(levels[:count]))
-
-    def poolings(self) -> Found:
-        """The two ways to pool, where something is pooled."""
-        if any(scale.pool > 1 for _, scale in self.scales):
-            yield from self._changed("pooling", get_args(Pooling))
-
-    def draws(self) -> Found:
-        """Numbers of draws."""
-        own = [] if self.base.draws == "auto" else [self.base.draws]
-        yield from self._changed("draws", map(int, self.values("draws", own)))
-
-    def flips(self) -> Found:
-        """Without mirrored images and with them."""
-        for flips in (False, True):
-            yield ALL_LEVELS, "with" if flips else "without", replace(self.base, flips=flips)
-
-    def _each_level(self, change: Callable[[Recipe, Any], Recipe], values: Iterable[float]) -> Found:
-        """All levels together, and each of them alone, which costs nothing more."""
-        for value in values:
-            changed = change(self.base, value)
-            yield ALL_LEVELS, value, changed
-            if len(changed.levels) > 1:
-                for level in changed.levels:
-                    yield f"t = {level.t}", value, replace(changed, levels=(level,))
-
-    def _changed(self, name: str, values: Iterable[Any]) -> Found:
-        for value in values:
-            yield ALL_LEVELS, value, replace(self.base, **{name: value})
-
-
-#: What can be varied, by name.
-AXES: Mapping[str, Callable[[Axes], Found]] = {
-    "patch-timestep": lambda axes: axes.grid(1),
-    "pooled-patch-timestep": lambda axes: axes.grid(axes.pool()),
-    "gamma": Axes.gammas,
-    "k": lambda axes: axes._each_level(lambda recipe, k: replace(recipe, k=k), axes.ks()),
-    "largest-t": Axes.largest,
-    "border": lambda axes: axes._changed("border", get_args(Border)),
-    "pooling": Axes.poolings,
-    "draws": Axes.draws,
-    "flips": Axes.flips,
-    "exponent": lambda axes: axes._changed("exponent", axes.values("exponent", [axes.base.exponent])),
-}
+    def _values_of(self, axis: str) -> Iterable[Any]:
+        """The values of a setting; none where the base recipe has nothing to vary."""
+        base = self.base
+        match axis:
+            case "gamma" if all(full_and_low(level) for level in base.levels):
+                weighted = [pair for level in base.levels for pair in level.weighted_scales()]
+                own = {round(weight, 9) for scale, weight in weighted if scale.pool == 1}
+                return self.values("gamma", own if len(own) == 1 else ())
+            case "k":
+                return self.ks()
+            case "border":
+                return get_args(Border)
+            case "pooling" if any(scale.pool > 1 for _, scale in self.scales):
+                return get_args(Pooling)
+            case "draws":
+                return map(int, self.values("draws", () if base.draws == "auto" else [base.draws]))
+            case "exponent":
+                return self.values("exponent", [base.exponent])
+        return ()
 
 
 def as_text(value: float | str) -> str:

@@ -18,6 +18,7 @@ from patchtrace.diffusion import Training
 from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate.counterfactual_result import CHANCE, OTHER_SEED, CounterfactualResult, measured
 from patchtrace.evaluate.retraining import Retraining, do_missing, part_of
+from patchtrace.evaluate.truth import as_scores
 from patchtrace.images import ImageSet
 from patchtrace.images.write import write_pictures
 from patchtrace.methods.encoders import Encoder, VectorFunction, check_encoder, load_encoder
@@ -208,20 +209,12 @@ class Counterfactual:
 
     def _first(self, name: str, given: Attribution | ArrayLike) -> NDArray[np.intp]:
         """The images that a method ranks first: (queries, remove)."""
-        scores = given.scores if isinstance(given, Attribution) else np.asarray(given)
-        shape = self.queries, len(self.train)
-        if scores.shape != shape:
-            raise PatchtraceError(
-                f"the scores of {name} have shape {scores.shape}: use {shape}, a row for each original and a column "
-                "for each image of the collection"
-            )
-        if not np.isfinite(scores).all():
-            raise PatchtraceError(f"some scores of {name} are not finite: images cannot be ranked by them")
-        if isinstance(given, Attribution):
-            if given.train_ids != self.train.ids:
-                raise PatchtraceError(f"{name} was computed on other images than this collection, or in another order")
-            return np.stack([given.ranking(query)[: self.remove] for query in range(self.queries)])
-        return np.argsort(-scores, axis=1, kind="stable")[:, : self.remove]
+        scores = as_scores(given, (self.queries, len(self.train)), name)
+        if not isinstance(given, Attribution):
+            return np.argsort(-scores, axis=1, kind="stable")[:, : self.remove]
+        if given.train_ids != self.train.ids:
+            raise PatchtraceError(f"{name} was computed on other images than this collection, or in another order")
+        return np.stack([given.ranking(query)[: self.remove] for query in range(self.queries)])
 
     # --- models and their pictures ---
 

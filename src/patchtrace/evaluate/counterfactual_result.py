@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from patchtrace.drawing.parts import fitting_text, place_picture
 from patchtrace.drawing.sheet import MOST_QUERIES
 from patchtrace.evaluate.figures import boxes
 from patchtrace.evaluate.tables import text_table, write_csv
-from patchtrace.files import replacing
+from patchtrace.files import replacing, write_json
 from patchtrace.images import ImageSet
 from patchtrace.methods.encoders import Encoder
 
@@ -161,8 +160,7 @@ class CounterfactualResult:
             boxes(place / f"{measure}.png", values, title=title, ylabel=f"{label} ({mattered}: more change)")
         with replacing(place / "sheet.png") as temporary:
             self.sheet().save(temporary, format="PNG")
-        with replacing(place / "counterfactual.json") as temporary:
-            temporary.write_text(json.dumps({"facts": self.facts, "remarks": self.remarks}, indent=1), encoding="utf-8")
+        write_json(place / "counterfactual.json", {"facts": self.facts, "remarks": self.remarks})
         if self.cosine is None:
             (place / "cosine.png").unlink(missing_ok=True)  # of an older run
         return place
@@ -185,15 +183,15 @@ class CounterfactualResult:
         draw.text((MARGIN, MARGIN - 6), "before", INK, bold)
         draw.text((left, MARGIN - 6), "after", INK, bold)
         draw.text((beside, MARGIN - 2), "; ".join(remarks), FAINT, small)
-        for place, method in enumerate(self.pictures):
-            fitting_text(draw, (left + place * (TILE + GAP), MARGIN + HEADER - 22), method, INK, slight, TILE + GAP - 4)
+        columns = dict(zip(self.pictures, range(left, width + GAP, TILE + GAP), strict=False))
+        for method, x in columns.items():
+            fitting_text(draw, (x, MARGIN + HEADER - 22), method, INK, slight, TILE + GAP - 4)
         for query in range(shown):
             y = MARGIN + HEADER + query * (TILE + CAPTION + GAP)
             place_picture(sheet, self.originals.picture(query), (MARGIN, y), TILE, ACCENT, 2)
             fitting_text(draw, (MARGIN, y + TILE + 5), self.originals.ids[query], FAINT, small, TILE)
-            for place, (method, pictures) in enumerate(self.pictures.items()):
-                x = left + place * (TILE + GAP)
-                place_picture(sheet, pictures.picture(query), (x, y), TILE, FRAME, 2)
+            for method, x in columns.items():
+                place_picture(sheet, self.pictures[method].picture(query), (x, y), TILE, FRAME, 2)
                 draw.text((x, y + TILE + 4), f"L2 {self.l2[method][query]:.2f}", INK, small)
                 if self.cosine is not None:
                     draw.text((x, y + TILE + 20), f"cosine {self.cosine[method][query]:.2f}", FAINT, small)

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from patchtrace.attribution import Attribution
 from patchtrace.checks import choice, whole
 from patchtrace.errors import PatchtraceError
-from patchtrace.evaluate.truth import as_losses, as_subsets
+from patchtrace.evaluate.truth import as_losses, as_scores, as_subsets
 from patchtrace.progress import Counter, Progress
 
 Values = NDArray[np.float64]
@@ -233,16 +233,7 @@ def compare(
 
 def _predicted(scores: Scores, subsets: NDArray[np.bool_], queries: int, name: str) -> Values:
     """Minus the sum of scores over each subset: (subsets, queries)."""
-    found = np.asarray(scores.scores if isinstance(scores, Attribution) else scores)
-    which = f"scores of {name}" if name else "scores"
-    images = subsets.shape[1]
-    if found.shape != (queries, images):
-        raise PatchtraceError(
-            f"{which} have shape {found.shape}: use {(queries, images)}, a row for each query that has losses and a "
-            "column for each image that subsets are made of"
-        )
-    if found.dtype.kind not in "fiub" or not np.isfinite(found).all():
-        raise PatchtraceError(f"{which} hold numbers that are not finite: leave such queries out")
+    found = as_scores(scores, (queries, subsets.shape[1]), name)
     sums = subsets.astype(np.float64) @ found.astype(np.float64).T
     # sums that only differ by the order in which they were added up are equal, and must have equal ranks
     mantissa, exponent = np.frexp(sums)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ from patchtrace.evaluate.lds import LDSComparison, compare
 from patchtrace.evaluate.scoring import MethodScores
 from patchtrace.evaluate.tables import text_table, write_csv
 from patchtrace.evaluate.truth import GroundTruth, split
-from patchtrace.files import replacing
+from patchtrace.files import write_json
 from patchtrace.progress import Progress
 
 
@@ -89,8 +88,7 @@ class LDSReport:
         place.mkdir(parents=True, exist_ok=True)
         rows = self.rows(against)
         write_csv(place / f"{name}.csv", list(rows[0]), [list(row.values()) for row in rows])
-        with replacing(place / f"{name}.json") as temporary:
-            temporary.write_text(json.dumps({**facts, **self.record(against)}, indent=1), encoding="utf-8")
+        write_json(place / f"{name}.json", {**facts, **self.record(against)})
         bars = {row["method"]: self.comparison.results[row["method"]].percent for row in rows}
         title = "How well scores predict retraining ({subsets} subsets, {queries} queries)".format(**rows[0])
         figures.bars(place / f"{name}.png", bars, title=title, label="LDS (%), with 95 % interval over subsets")

@@ -63,12 +63,8 @@ class MethodScores:
             return next(iter(self.variants))
         if len(tuning) == 0:
             raise PatchtraceError(f"{self.name} has a lambda to choose: leave some queries for choosing it")
-        part = truth.select(tuning)
-
-        def value(name: str) -> float:
-            return lds(self.variants[name][tuning], part.subsets, part.losses, resamples=2).mean
-
-        return max(self.variants, key=value)
+        subsets, losses = truth.subsets, truth.select(tuning).losses
+        return max(self.variants, key=lambda name: lds(self.variants[name][tuning], subsets, losses, resamples=2).mean)
 
 
 def usual_recipe(images: ImageSet) -> Recipe:

@@ -17,6 +17,7 @@ from patchtrace.attribution import Attribution
 from patchtrace.checks import store, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
+from patchtrace.images import ImageSet
 
 
 def make_subsets(
@@ -82,6 +83,10 @@ def split(queries: int, part: float = 0.5, seed: int = 0) -> tuple[NDArray[np.in
     return np.sort(order[:count]), np.sort(order[count:])
 
 
+#: Ids of images, and their fingerprint where it is known.
+Known = tuple[tuple[str, ...], str | None]
+
+
 @dataclass(frozen=True, eq=False)
 class GroundTruth:
     """Subsets of a collection, and the losses on queries of models that were trained on them.
@@ -137,9 +142,22 @@ class GroundTruth:
 
         Ids that are only numbers identify nothing: then the number of images has to agree, and their order is trusted.
         """
-        for ids, others, what, role in (
-            (self.train_ids, result.train_ids, "training images", "train"),
-            (self.query_ids, result.query_ids, "queries", "queries"),
+        self._check(
+            (result.train_ids, result.facts.get("train", {}).get("fingerprint")),
+            (result.query_ids, result.facts.get("queries", {}).get("fingerprint")),
+        )
+
+    def check_pictures(self, train: ImageSet, queries: ImageSet) -> None:
+        """Refuse other images or queries, or these in another order."""
+        try:
+            self._check((train.ids, train.fingerprint()), (queries.ids, queries.fingerprint()))
+        except PatchtraceError as error:
+            raise PatchtraceError(f"the truth is about other pictures than these: {error}") from error
+
+    def _check(self, train: Known, queries: Known) -> None:
+        for ids, (others, fingerprint), what, role in (
+            (self.train_ids, train, "training images", "train"),
+            (self.query_ids, queries, "queries", "queries"),
         ):
             if len(ids) != len(others):
                 raise PatchtraceError(
@@ -151,8 +169,8 @@ class GroundTruth:
                     f"of the {what}, number {place} is {ids[place]!r} in the truth and {others[place]!r} in the "
                     "result: use the same images, in the same order"
                 )
-            known = self.facts.get(role), result.facts.get(role, {}).get("fingerprint")
-            if all(isinstance(fingerprint, str) for fingerprint in known) and known[0] != known[1]:
+            own = self.facts.get(role)
+            if isinstance(own, str) and fingerprint not in (None, own):
                 raise PatchtraceError(
                     f"the {what} of the truth and of the result have other pixels: use the same files at the same size"
                 )
@@ -213,6 +231,19 @@ def as_losses(losses: ArrayLike) -> NDArray[np.float64]:
             f"the loss of subset {subset} on query {query} is {found[subset, query]}: measure it, or leave it out"
         )
     return found.astype(np.float64, copy=False)
+
+
+def as_scores(scores: Attribution | ArrayLike, shape: tuple[int, int], name: str = "") -> NDArray[Any]:
+    """Scores as finite numbers of the shape (queries, images)."""
+    found = np.asarray(scores.scores if isinstance(scores, Attribution) else scores)
+    which = f"scores of {name}" if name else "scores"
+    if found.shape != shape:
+        raise PatchtraceError(
+            f"{which} have shape {found.shape}: use {shape}, a row for each query and a column for each image"
+        )
+    if found.dtype.kind not in "fiub" or not np.isfinite(found).all():
+        raise PatchtraceError(f"{which} hold numbers that are not finite: leave such queries out")
+    return found
 
 
 def unpacked(subsets: NDArray[Any], images: int | None = None) -> NDArray[np.bool_]:
