@@ -9,9 +9,9 @@ import numpy as np
 from patchtrace import ImageSet, Level, Recipe, Scale
 from patchtrace.diffusion import Training
 from patchtrace.evaluate import Counterfactual, LDSBenchmark
-from patchtrace.evaluate.benchmark import Unit
 from patchtrace.evaluate.counterfactual import Removal
 from patchtrace.evaluate.partial_scores import PartialScores, terms_of
+from patchtrace.evaluate.retraining import Unit
 
 IMAGES = ImageSet.open(np.arange(6 * 8 * 8 * 3, dtype=np.uint8).reshape(6, 8, 8, 3))
 SMALL = Training(epochs=3, batch=5, seed=2)

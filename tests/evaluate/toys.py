@@ -31,7 +31,7 @@ TRAIN, QUERIES = pictures(24), pictures(10, seed=1)
 
 
 def truth_of(recipe, *, noise=0.0, train=TRAIN, queries=QUERIES):
-    """Losses as a recipe foretells them, with noise of so many times their own spread."""
+    """Losses as a recipe predicts them, with noise of so many times their own spread."""
     scores = PartialScores(train, queries, compute=Compute(threads=1)).scores(recipe)
     subsets = make_subsets(len(train), 48)
     losses = -(subsets @ scores.T)

@@ -155,7 +155,7 @@ class PartialScores:
         return {term: unmade for term, unmade in found.items() if len(unmade)}
 
     def make(self, terms: Iterable[Term], queries: ArrayLike | None = None, count: Counter | None = None) -> None:
-        """Make the parts that are missing. ``count`` is told the work, in pairs of patches."""
+        """Make the parts that are missing. ``count`` adds up the work, in pairs of patches."""
         missing = self.missing(terms, queries)
         if not missing:
             return
@@ -192,7 +192,7 @@ class PartialScores:
 
     def _make_together(self, group: list[Term], rows: Rows, engine: Engine, count: Counter) -> None:
         arrays, ends = [self._arrays(term) for term in group], np.cumsum([len(term) for term in group])
-        tell = count.per_image(self._work(group) // len(self.train) // int(ends[-1]))
+        progress = count.per_image(self._work(group) // len(self.train) // int(ends[-1]))
         work = LocalWork(engine, self.train, self.compute.budget)
         saved = time.monotonic()
         try:
@@ -201,7 +201,7 @@ class PartialScores:
                 clean = self.queries.block(row, row + 1)[0]
                 query = NoisyQuery.joined([term.draws.on(clean) for term in group])
                 pieces = (query.part(place, place + TOGETHER) for place in range(0, len(query), TOGETHER))
-                masses = list(work.masses(Job(piece, group[0].comparison, tell) for piece in pieces))
+                masses = list(work.masses(Job(piece, group[0].comparison, progress) for piece in pieces))
                 spent = (time.perf_counter() - begin) / len(query)
                 for of_term, draws in zip(arrays, np.split(np.concatenate(masses), ends[:-1]), strict=True):
                     of_term["masses"][row] = draws.mean(axis=0)
