@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,8 +48,8 @@ class Mean(NamedTuple):
     @classmethod
     def of(cls, values: Floats, limits: tuple[float, float] = (-np.inf, np.inf)) -> Mean:
         # the standard error over resamples and Student's t, as for the LDS; of a mean, resampling has a closed form
-        mean, count = float(values.mean()), len(values)
-        half = float(scipy.stats.t.ppf(0.975, count - 1) * values.std(ddof=1) / np.sqrt(count)) if count > 1 else np.nan
+        mean, many = float(values.mean()), len(values) > 1
+        half = float(scipy.stats.t.ppf(0.975, len(values) - 1) * scipy.stats.sem(values)) if many else np.nan
         return cls(mean, *np.clip((mean - half, mean + half), *limits).tolist())
 
     def __str__(self) -> str:
@@ -183,7 +184,7 @@ class CounterfactualResult:
         draw.text((MARGIN, MARGIN - 6), "before", INK, bold)
         draw.text((left, MARGIN - 6), "after", INK, bold)
         draw.text((beside, MARGIN - 2), "; ".join(remarks), FAINT, small)
-        columns = dict(zip(self.pictures, range(left, width + GAP, TILE + GAP), strict=False))
+        columns = dict(zip(self.pictures, count(left, TILE + GAP), strict=False))
         for method, x in columns.items():
             fitting_text(draw, (x, MARGIN + HEADER - 22), method, INK, slight, TILE + GAP - 4)
         for query in range(shown):

@@ -88,13 +88,10 @@ def lds_experiment(
     if needs_model and made_from.model is None:
         whole.remark("training on all images")
         made_from = replace(made_from, model=benchmark.retraining.with_checkpoints(whole))
-    found = []
+    found, queries, directory = [], benchmark.queries, benchmark.directory
     for name, watch in zip(methods, stages, strict=True):
         watch.remark(name)
-        scores = scoring.score_queries(
-            name, made_from, benchmark.queries, directory=benchmark.directory, progress=watch
-        )
-        found.append(scores)
+        found.append(scoring.score_queries(name, made_from, queries, directory=directory, progress=watch))
     found += [scoring.MethodScores.saved(name, result, truth) for name, result in runs.items()]
     judging.remark("resampling")
     report = scoring.judge(found, truth, tuning=tuning, progress=judging)

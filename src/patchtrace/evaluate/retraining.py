@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,8 +153,7 @@ def _limit_threads(threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(NamedTuple):
     """One model: which subset it is trained on, and with which seed."""
 
     subset: int
