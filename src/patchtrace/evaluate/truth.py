@@ -236,7 +236,7 @@ def as_losses(losses: ArrayLike) -> NDArray[np.float64]:
 def as_scores(scores: Attribution | ArrayLike, shape: tuple[int, int], name: str = "") -> NDArray[Any]:
     """Scores as finite numbers of the shape (queries, images)."""
     found = np.asarray(scores.scores if isinstance(scores, Attribution) else scores)
-    which = f"scores of {name}" if name else "scores"
+    which = f"the scores of {name}" if name else "the scores"
     if found.shape != shape:
         raise PatchtraceError(
             f"{which} have shape {found.shape}: use {shape}, a row for each query and a column for each image"
