@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -27,6 +29,12 @@ def replacing(path: Path) -> Iterator[Path]:
         _sync_directory(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write plain data as JSON, in place of an older file."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
 def _umask() -> int:

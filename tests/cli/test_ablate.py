@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from patchtrace import Compute, ImageSet, Level, Recipe, Scale
-from patchtrace.evaluate.lds import GroundTruth, make_subsets
-from patchtrace.evaluate.parts import PartStore
+from patchtrace.evaluate.partial_scores import PartialScores
+from patchtrace.evaluate.truth import GroundTruth, make_subsets
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ def study(tmp_path):
             Image.fromarray(coarse.repeat(2, axis=0).repeat(2, axis=1)).save(tmp_path / folder / f"{number:02d}.png")
     train, queries = (ImageSet.open(tmp_path / folder) for folder in ("train", "queries"))
     subsets = make_subsets(20, 32)
-    losses = -(subsets @ PartStore(train, queries, compute=Compute(threads=1)).scores(replace(BASE, flips=True)).T)
+    losses = -(subsets @ PartialScores(train, queries, compute=Compute(threads=1)).scores(replace(BASE, flips=True)).T)
     losses += 0.3 * losses.std(axis=0) * rng.standard_normal(losses.shape)
     GroundTruth(subsets, losses, train.ids, queries.ids, {"train": train.fingerprint()}).save(tmp_path / "truth.npz")
     (tmp_path / "base.toml").write_text(BASE.to_toml())

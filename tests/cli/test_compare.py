@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from patchtrace import Attribution, ImageSet, PixelSimilarity
-from patchtrace.evaluate.lds import GroundTruth, lds, make_subsets
+from patchtrace.evaluate import GroundTruth, lds, make_subsets
 
 pytestmark = pytest.mark.slow
 

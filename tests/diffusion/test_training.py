@@ -152,11 +152,11 @@ def test_half_precision_trains(tmp_path, tiny, pictures):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "says"),
     [({"epochs": 0}, "epochs"), ({"rate": 0.0}, "rate"), ({"precision": "fp8"}, "bf16"), ({"schedule": "x"}, "cosine")],
 )
-def test_wrong_settings_are_refused(wrong, told):
-    with pytest.raises(PatchtraceError, match=told):
+def test_wrong_settings_are_refused(wrong, says):
+    with pytest.raises(PatchtraceError, match=says):
         Training(**wrong)
 
 

@@ -81,10 +81,10 @@ def test_rows_are_the_lds_of_nda():
 
 
 def test_a_run_over_all_axes_and_the_next_one(tmp_path, monkeypatch):
-    truth, told = truth_of(TWO, noise=1.0), []
-    rows = ablation(truth, cache=tmp_path / "parts").run(progress=lambda done, total: told.append((done, total)))
+    truth, reported = truth_of(TWO, noise=1.0), []
+    rows = ablation(truth, cache=tmp_path / "parts").run(progress=lambda done, total: reported.append((done, total)))
     assert {row.axis for row in rows} == set(AXES)
-    assert told[-1][0] == told[-1][1] > 0
+    assert reported[-1][0] == reported[-1][1] > 0
     assert all(row.seconds > 0 for row in rows)
     calls = counted_calls(monkeypatch)
     again = ablation(truth, cache=tmp_path / "parts")

@@ -221,7 +221,7 @@ def test_methods_that_remove_the_same_share_a_model(experiment, result, training
 
 
 def test_work_can_be_sent_to_another_process(experiment):
-    sent = pickle.loads(pickle.dumps(experiment._work))
+    sent = pickle.loads(pickle.dumps(experiment._make))
     assert sent.__self__._keys(Removal((1,)), [0]) == experiment._keys(Removal((1,)), [0])
 
 

@@ -13,8 +13,7 @@ from networks import TINY
 from patchtrace import ImageSet, PatchtraceError, PixelSimilarity
 from patchtrace.diffusion import Training
 from patchtrace.evaluate import Counterfactual, LDSBenchmark, counterfactual_experiment, lds, lds_experiment
-from patchtrace.evaluate.lds_report import judge
-from patchtrace.evaluate.scoring import MethodScores
+from patchtrace.evaluate.scoring import MethodScores, judge
 from patchtrace.evaluate.truth import GroundTruth, make_subsets
 from patchtrace.progress import Watch
 

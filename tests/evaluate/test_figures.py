@@ -80,7 +80,7 @@ def test_bands_can_be_seen_and_left_out(tmp_path):
 
 
 def test_a_long_title_is_wrapped(tmp_path):
-    title = "How well the scores foretell what retraining on half of the images does, for each of the methods " * 2
+    title = "How well the scores predict what retraining on half of the images does, for each of the methods " * 2
     grey = opened(figures.bars(tmp_path / "t.png", {"nda": (22, 20, 24)}, title=title, label="LDS"))
     assert (grey[:, -3:] == 255).all()
 

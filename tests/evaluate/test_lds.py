@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from patchtrace import Attribution, PatchtraceError
-from patchtrace.evaluate.lds import _resampled, compare, lds, make_subsets
+from patchtrace.evaluate.lds import _resampled, compare, lds
+from patchtrace.evaluate.truth import make_subsets
 
 #: The function of this name hides the module of this name.
 MODULE = sys.modules["patchtrace.evaluate.lds"]
@@ -42,7 +43,7 @@ def expected_spearman(pearson, count):
 def test_a_case_by_hand():
     scores = [[1, 2, 4, 8]]
     subsets = np.array([[1, 1, 0, 0], [1, 0, 1, 0], [0, 1, 1, 0], [0, 0, 1, 1]], dtype=bool)
-    # foretold: -3, -5, -6, -12, so ranks 4, 3, 2, 1; losses have ranks 3, 4, 2, 1; squared differences 1, 1, 0, 0
+    # predicted: -3, -5, -6, -12, so ranks 4, 3, 2, 1; losses have ranks 3, 4, 2, 1; squared differences 1, 1, 0, 0
     losses = [[0.7], [0.9], [0.5], [0.1]]
     assert lds(scores, subsets, losses).mean == pytest.approx(1 - 6 * 2 / (4 * (16 - 1)))
 
@@ -109,7 +110,7 @@ def test_it_only_knows_the_order_of_losses_and_sums(seed, factor, offset):
 
 
 @pytest.mark.parametrize("constant", [0.1, -1 / 3, 0.0])
-def test_scores_or_losses_that_do_not_vary_foretell_nothing(constant):
+def test_scores_or_losses_that_do_not_vary_predict_nothing(constant):
     # not even when sums of equal scores differ in their last digit by the order in which they are added up
     subsets = make_subsets(1000, 32)
     losses = np.random.default_rng(5).random((32, 2))
@@ -136,11 +137,11 @@ def test_an_attribution_is_as_good_as_its_scores():
 def test_ranks_in_a_resample_are_those_of_its_rows_written_out(seed):
     rng = np.random.default_rng(seed)
     count = int(rng.integers(3, 9))
-    foretold = [rng.integers(0, 5, (count, 3)).astype(float) for _ in range(2)]
+    predicted = [rng.integers(0, 5, (count, 3)).astype(float) for _ in range(2)]
     losses = rng.random((count, 3))
     counts = rng.multinomial(count, np.full(count, 1 / count), size=6)
-    means = _resampled(foretold, losses, counts)
-    for method, values in enumerate(foretold):
+    means = _resampled(predicted, losses, counts)
+    for method, values in enumerate(predicted):
         for resample, times in enumerate(counts):
             rows = np.repeat(np.arange(count), times)
             pairs = [(values[rows, q], losses[rows, q]) for q in range(3)]

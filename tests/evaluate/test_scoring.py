@@ -7,8 +7,7 @@ import pytest
 from evaluate.toys import truth_that
 
 from patchtrace import PatchtraceError
-from patchtrace.evaluate.lds_report import judge
-from patchtrace.evaluate.scoring import MethodScores, fitted, requires_model, score_queries, usual_recipe
+from patchtrace.evaluate.scoring import MethodScores, fitted, judge, requires_model, score_queries, usual_recipe
 from patchtrace.evaluate.truth import split
 from patchtrace.images import ImageSet
 from patchtrace.methods.base import METHODS, Requires, Resources

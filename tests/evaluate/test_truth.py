@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patchtrace import Attribution, PatchtraceError
-from patchtrace.evaluate.lds import GroundTruth, make_subsets
+from patchtrace.evaluate.truth import GroundTruth, make_subsets
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ GOOD = {"subsets": np.ones((4, 3), bool), "losses": np.ones((4, 2))}
         (_npz(**{**GOOD, "subsets": np.full((4, 3), 2)}), "0 and 1"),
         (_npz(**{**GOOD, "subsets": np.array([[None, {}, 1]] * 4)}), "no readable truth"),  # pickled
         (_npz(**GOOD, train_ids=["a"]), "use 1, one for each image"),
-        (_npz(**GOOD, query_ids=["a", "b", "c"]), "3 ids do not fit 2 queries"),
+        (_npz(**GOOD, query_ids=["a", "b", "c"]), "3 ids do not match 2 queries"),
         (_npz(**GOOD, query_ids=np.ones((2, 2))), "a row of text"),
         (_npz(**GOOD, facts="{"), "not JSON"),
         (_npz(**GOOD, facts="[1]"), "JSON object"),

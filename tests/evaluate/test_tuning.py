@@ -13,7 +13,7 @@ from PIL import Image
 from patchtrace import Level, PatchtraceError, Recipe, Scale
 from patchtrace.compute import Compute
 from patchtrace.evaluate.lds import lds
-from patchtrace.evaluate.parts import PartStore
+from patchtrace.evaluate.partial_scores import PartialScores
 from patchtrace.evaluate.tuning import Tuning
 
 VALUES = {"timestep": [20, 100, 300], "patch": [3, 5, 7], "pooled-patch": [4, 6], "k": [1, 7, 30]}
@@ -79,7 +79,7 @@ def test_the_search_costs_the_queries_that_report_nothing(monkeypatch, tmp_path)
 def test_figures_are_those_of_the_queries_they_name():
     truth = truth_of(replace(TWO, flips=True), noise=1.0)
     found = tuning(truth).run(["flips", "gamma"], seed=3)
-    store = PartStore(TRAIN, QUERIES, compute=Compute(threads=1))
+    store = PartialScores(TRAIN, QUERIES, compute=Compute(threads=1))
     for judged in (found.tuning, found.held_out):
         for recipe, given in ((TWO, judged.base), (found.recipe, judged.chosen)):
             some = truth.select(judged.queries)

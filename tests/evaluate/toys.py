@@ -6,8 +6,8 @@ import numpy as np
 
 from patchtrace import Compute, ImageSet, Level, Recipe, Scale
 from patchtrace.engines import get_engine
-from patchtrace.evaluate.lds import GroundTruth, make_subsets
-from patchtrace.evaluate.parts import PartStore
+from patchtrace.evaluate.partial_scores import PartialScores
+from patchtrace.evaluate.truth import GroundTruth, make_subsets
 
 ONE = Recipe((Level(100, (Scale(3),)),))
 TWO = Recipe(
@@ -31,8 +31,8 @@ TRAIN, QUERIES = pictures(24), pictures(10, seed=1)
 
 
 def truth_of(recipe, *, noise=0.0, train=TRAIN, queries=QUERIES):
-    """Losses as a recipe foretells them, with noise of so many times their own spread."""
-    scores = PartStore(train, queries, compute=Compute(threads=1)).scores(recipe)
+    """Losses as a recipe predicts them, with noise of so many times their own spread."""
+    scores = PartialScores(train, queries, compute=Compute(threads=1)).scores(recipe)
     subsets = make_subsets(len(train), 48)
     losses = -(subsets @ scores.T)
     losses += noise * losses.std(axis=0) * np.random.default_rng(5).standard_normal(losses.shape)

@@ -11,7 +11,7 @@ from patchtrace.cli import options as opts
 from patchtrace.cli.common import ended, note, progress_bar
 from patchtrace.cli.kinds import names_of
 from patchtrace.cli.recipe_study import study_of, study_options
-from patchtrace.evaluate.ablation import TITLES, Ablation, AblationRow, draw, write_rows
+from patchtrace.evaluate.ablation import Ablation, AblationRow, draw, write_rows
 from patchtrace.evaluate.axes import AXES, as_text
 from patchtrace.evaluate.tables import text_table
 
@@ -63,7 +63,7 @@ def table(rows: list[AblationRow]) -> str:
     values = list(dict.fromkeys(row.value for row in rows))
     base = {row.value for row in rows if row.is_base}
     names = [f"{as_text(value)}{'*' * (value in base)}" for value in values]
-    title = f"\n{TITLES[rows[0].axis]}: LDS in %{', * is the base recipe' * bool(base)}"
+    title = f"\n{AXES[rows[0].axis]}: LDS in %{', * is the base recipe' * bool(base)}"
     if len(series) > 1:
         found = {(row.series, row.value): f"{100 * row.lds:.1f}" for row in rows}
         lines = [[name, *(found.get((name, value)) for value in values)] for name in series]

@@ -14,7 +14,6 @@ from patchtrace.cli.common import echo_lines, ended, progress_bar
 from patchtrace.cli.kinds import SEED, SOURCE
 from patchtrace.cli.values import check_output, judged_from, places_of, read_pictures
 from patchtrace.evaluate import GroundTruth, figures, judge
-from patchtrace.evaluate.recipe_study import check_truth
 from patchtrace.evaluate.scoring import MethodScores, requires_model, score_queries
 
 
@@ -66,7 +65,7 @@ def compare_command(truth: Path, runs: tuple[str, ...], **options: Any) -> int:
     known = GroundTruth.load(truth, images=images)
     scores = [MethodScores.saved(name, result, known) for name, result in results.items()]
     if train and queries:
-        check_truth(known, train, queries)
+        known.check_pictures(train, queries)
         resources = judged_from(options, train, model=options["model"])
         for name in methods:
             with progress_bar(name, quiet) as progress:

@@ -15,7 +15,7 @@ from patchtrace.checks import choice
 from patchtrace.diffusion.models import diffusers, read_configuration
 from patchtrace.engines.torch import device_named
 from patchtrace.errors import PatchtraceError
-from patchtrace.files import replacing
+from patchtrace.files import replacing, write_json
 from patchtrace.images import ImageSet
 from patchtrace.progress import Counter, Progress
 from patchtrace.schedule import NAMES, Schedule
@@ -73,24 +73,16 @@ class Denoiser:
         """Write it as diffusers' DDPMPipeline has it, weights as safetensors; the weights come last."""
         from safetensors.torch import save_file
 
-        (directory / "unet").mkdir(parents=True, exist_ok=True)
-        (directory / "scheduler").mkdir(exist_ok=True)
         fields = {name: value for name, value in dict(self.model.config).items() if not name.startswith("_")}
-        version = diffusers().__version__
-        unet = {"_class_name": "UNet2DModel", "_diffusers_version": version, **fields}
-        index = {
-            "_class_name": "DDPMPipeline",
-            "_diffusers_version": version,
-            "unet": ["diffusers", "UNet2DModel"],
-            "scheduler": ["diffusers", "DDPMScheduler"],
-        }
-        for place, content in (
-            ("model_index.json", index),
-            ("scheduler/scheduler_config.json", _scheduler_fields(self.schedule, version)),
-            ("unet/config.json", unet),
-        ):
-            with replacing(directory / place) as temporary:
-                temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        version = {"_diffusers_version": diffusers().__version__}
+        parts = {"unet": ["diffusers", "UNet2DModel"], "scheduler": ["diffusers", "DDPMScheduler"]}
+        for name, content in {
+            "model_index.json": {"_class_name": "DDPMPipeline", **version, **parts},
+            "scheduler/scheduler_config.json": _scheduler_fields(self.schedule),
+            "unet/config.json": {"_class_name": "UNet2DModel", **version, **fields},
+        }.items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            write_json(directory / name, content)
         weights = {name: value.detach().cpu().contiguous() for name, value in self.model.state_dict().items()}
         with replacing(directory / "unet" / WEIGHTS) as temporary:
             save_file(weights, temporary, metadata={"format": "pt"})
@@ -123,8 +115,12 @@ class Denoiser:
     # --- loss ---
 
     def noised(self, pictures: Tensor, noise: Tensor, timesteps: Tensor) -> Tensor:
-        """Pictures with noise, as the model sees them at these timesteps."""
-        return noised(pictures, noise, timesteps, self.schedule)
+        """Pictures with noise as the model sees them at these timesteps, one for each row of noise."""
+        import torch
+
+        alphas = torch.tensor(self.schedule.alphas_cumprod, dtype=torch.float64)[timesteps.cpu()][:, None, None, None]
+        signal, strength = (x.to(noise) for x in (alphas.sqrt(), (1 - alphas).sqrt()))
+        return signal * pictures + strength * noise
 
     def loss(
         self,
@@ -208,7 +204,8 @@ class Denoiser:
             numbers = range(first + start, first + min(count, start + batch))
             generators = [torch.Generator().manual_seed(_number(seed, number)) for number in numbers]
             x = torch.stack([torch.randn(self.shape, generator=one) for one in generators]).to(self.device)
-            scheduler = self._scheduler(sampler)
+            kind = diffusers().DDIMScheduler if sampler == "ddim" else diffusers().DDPMScheduler
+            scheduler = kind.from_config(_scheduler_fields(self.schedule))
             scheduler.set_timesteps(steps)
             for t in scheduler.timesteps:
                 with torch.no_grad():
@@ -218,10 +215,6 @@ class Denoiser:
                 counter.add(len(x))
             made.append(((x.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).cpu().numpy())
         return np.concatenate(made)
-
-    def _scheduler(self, sampler: Sampler) -> Any:
-        kind = diffusers().DDIMScheduler if sampler == "ddim" else diffusers().DDPMScheduler
-        return kind.from_config(_scheduler_fields(self.schedule, ""))
 
 
 def spread(timesteps: int | Sequence[int], steps: int) -> list[int]:
@@ -240,15 +233,6 @@ def spread(timesteps: int | Sequence[int], steps: int) -> list[int]:
     return times
 
 
-def noised(pictures: Tensor, noise: Tensor, timesteps: Tensor, schedule: Schedule) -> Tensor:
-    """Pictures with noise at these timesteps of the schedule, one for each row of noise."""
-    import torch
-
-    alphas = torch.tensor(schedule.alphas_cumprod, dtype=torch.float64)[timesteps.cpu()][:, None, None, None]
-    signal, strength = (x.to(noise) for x in (alphas.sqrt(), (1 - alphas).sqrt()))
-    return signal * pictures + strength * noise
-
-
 def query_noise(seed: int, query: int, count: int, shape: tuple[int, int, int]) -> Tensor:
     """Noise for one query that does not depend on how many others there are: (count, channels, height, width)."""
     import torch
@@ -261,15 +245,11 @@ def _number(*parts: int) -> int:
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def _scheduler_fields(schedule: Schedule, version: str) -> dict[str, Any]:
+def _scheduler_fields(schedule: Schedule) -> dict[str, Any]:
     """The schedule as diffusers describes it: by its name, or by its betas."""
     fields: dict[str, Any] = {"_class_name": "DDPMScheduler", "num_train_timesteps": len(schedule), "clip_sample": True}
-    if version:
-        fields["_diffusers_version"] = version
+    fields["_diffusers_version"] = diffusers().__version__
     if schedule.name in NAMES and schedule == Schedule.named(schedule.name) and schedule.name != "scaled-linear":
         return {**fields, "beta_schedule": NAMES[schedule.name], "beta_start": 1e-4, "beta_end": 0.02}
     alphas = np.array([1.0, *schedule.alphas_cumprod])
     return {**fields, "trained_betas": (1 - alphas[1:] / alphas[:-1]).tolist()}
-
-
-__all__ = ["BATCH", "Denoiser", "noised", "query_noise", "spread"]

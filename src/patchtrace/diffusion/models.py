@@ -23,6 +23,7 @@ _PAPER = {
     "freq_shift": 1,
     "flip_sin_to_cos": False,
     "downsample_padding": 0,
+    "attention_head_dim": None,
 }
 
 #: Networks that have a name, as fields of diffusers' UNet2DModel. Size and channels come from the images.
@@ -32,14 +33,12 @@ CONFIGURATIONS: Mapping[str, Mapping[str, Any]] = {
         "block_out_channels": (128, 256, 256, 256),
         "down_block_types": ("DownBlock2D", "AttnDownBlock2D", "DownBlock2D", "DownBlock2D"),
         "up_block_types": ("UpBlock2D", "UpBlock2D", "AttnUpBlock2D", "UpBlock2D"),
-        "attention_head_dim": None,
     },
     "ddpm-celeba": {
         **_PAPER,
         "block_out_channels": (128, 128, 256, 256, 512, 512),
         "down_block_types": (*("DownBlock2D",) * 4, "AttnDownBlock2D", "DownBlock2D"),
         "up_block_types": ("UpBlock2D", "AttnUpBlock2D", *("UpBlock2D",) * 4),
-        "attention_head_dim": None,
     },
     # for processors: most of the work is at full resolution, so that has few channels; nothing is spared for dropout
     "ddpm-small": {
@@ -86,10 +85,8 @@ def configuration(model: str | Path, shape: tuple[int, int, int]) -> dict[str, A
 
 def read_configuration(path: Path) -> dict[str, Any]:
     """The fields in a file of diffusers, without those that it keeps for itself."""
-    for place in (path, path / "config.json", path / "unet" / "config.json"):
-        if place.is_file():
-            break
-    else:
+    place = next(filter(Path.is_file, (path, path / "config.json", path / "unet" / "config.json")), None)
+    if place is None:
         raise PatchtraceError(
             f"there is no model {str(path)!r}: use one of {', '.join(CONFIGURATIONS)}, "
             "a config.json of diffusers, or the directory of a saved model"
@@ -107,9 +104,8 @@ def read_configuration(path: Path) -> dict[str, Any]:
 
 def build(fields: Mapping[str, Any]) -> UNet2DModel:
     """A network with fresh weights, from torch's own random numbers."""
-    library = diffusers()
     try:
-        return library.UNet2DModel(**fields)
+        return diffusers().UNet2DModel(**fields)
     except (TypeError, ValueError) as error:
         raise PatchtraceError(f"diffusers cannot build this model: {error}") from error
 

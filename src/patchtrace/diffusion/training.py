@@ -10,8 +10,6 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -21,11 +19,11 @@ from numpy.typing import NDArray
 
 from patchtrace.cache import warn_damaged
 from patchtrace.checks import choice, whole
-from patchtrace.diffusion.denoiser import Denoiser, noised
+from patchtrace.diffusion.denoiser import Denoiser
 from patchtrace.diffusion.models import build, configuration, diffusers
 from patchtrace.engines.torch import device_named
 from patchtrace.errors import PatchtraceError
-from patchtrace.files import replacing
+from patchtrace.files import replacing, write_json
 from patchtrace.images import ImageSet
 from patchtrace.progress import Progress, Watch
 from patchtrace.schedule import Schedule
@@ -145,8 +143,7 @@ def train(
     Denoiser
     """
     diffusers()
-    opened, place = ImageSet.open(images), Path(directory)
-    settings = training or Training()
+    opened, place, settings = ImageSet.open(images), Path(directory), training or Training()
     fingerprint = settings.fingerprint(opened)
     place.mkdir(parents=True, exist_ok=True)
     if (place / RECORD).is_file():
@@ -155,15 +152,14 @@ def train(
         except (ValueError, KeyError, TypeError) as error:
             warn_damaged("the record of a training", place / RECORD, error)
         else:
-            if known != fingerprint:
-                raise PatchtraceError(
-                    f"{str(place)!r} holds a model of other images or settings: choose another directory"
-                )
+            _check_same(place, known, fingerprint)
             return Denoiser.load(place, device)
-    run = _TrainingRun(opened, place, settings, fingerprint, device)
-    run.resume()
-    run.run(Watch.of(progress))
-    return run.finish()
+    return _TrainingRun(opened, place, settings, fingerprint, device).run(Watch.of(progress))
+
+
+def _check_same(place: Path, known: str, fingerprint: str) -> None:
+    if known != fingerprint:
+        raise PatchtraceError(f"{str(place)!r} holds a model of other images or settings: choose another directory")
 
 
 class _TrainingRun:
@@ -178,13 +174,11 @@ class _TrainingRun:
             model = build(configuration(settings.model, images.shape))
         self.device = device_named(device)
         self.model = model.to(self.device).train()
-        self.optimiser = torch.optim.AdamW(
-            self.model.parameters(), lr=settings.rate, weight_decay=settings.weight_decay
-        )
-        self.schedule = Schedule.named(settings.schedule)
+        self.denoiser = Denoiser(self.model, Schedule.named(settings.schedule))
+        decay = settings.weight_decay
+        self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=settings.rate, weight_decay=decay)
         self.steps = settings.steps(len(images))
-        kept = settings.checkpoints
-        self.keep_at = {round(self.steps * (i + 1) / kept) for i in range(kept)}
+        self.keep_at = {round(self.steps * (i + 1) / settings.checkpoints) for i in range(settings.checkpoints)}
         self.step, self.seconds, self.losses = 0, 0.0, list[float]()
 
     # --- on disk ---
@@ -202,11 +196,7 @@ class _TrainingRun:
             return
         with opened as state:
             facts = json.loads(state.metadata()["facts"])
-            if facts["fingerprint"] != self.fingerprint:
-                raise PatchtraceError(
-                    f"{str(self.place)!r} holds the half-trained model of other images or settings: "
-                    "choose another directory"
-                )
+            _check_same(self.place, facts["fingerprint"], self.fingerprint)
             self.model.load_state_dict({name: state.get_tensor(f"model.{name}") for name in self.model.state_dict()})
             self.step, self.seconds, self.losses = facts["step"], facts["seconds"], facts["losses"]
             for name, parameter in self.model.named_parameters():
@@ -222,17 +212,14 @@ class _TrainingRun:
         for name, parameter in self.model.named_parameters():
             tensors |= {f"{moment}.{name}": value for moment, value in self.optimiser.state[parameter].items()}
         facts = {"fingerprint": self.fingerprint, "step": self.step, "seconds": self.seconds, "losses": self.losses}
+        tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
         with replacing(self.place / STATE) as temporary:
-            save_file(
-                {name: value.detach().cpu().contiguous() for name, value in tensors.items()},
-                temporary,
-                metadata={"facts": json.dumps(facts)},
-            )
+            save_file(tensors, temporary, metadata={"facts": json.dumps(facts)})
 
     def finish(self) -> Denoiser:
         """Write the model, then the record that says it is whole; only then is the state no longer needed."""
-        model = Denoiser(self.model.eval(), self.schedule)
-        model.save(self.place)
+        self.model.eval()
+        self.denoiser.save(self.place)
         record = {
             "fingerprint": self.fingerprint,
             "training": asdict(self.settings),
@@ -241,24 +228,24 @@ class _TrainingRun:
             "seconds": round(self.seconds, 1),
             "losses": self.losses,
         }
-        with replacing(self.place / RECORD) as temporary:
-            temporary.write_text(json.dumps(record, indent=1), encoding="utf-8")
+        write_json(self.place / RECORD, record)
         (self.place / STATE).unlink(missing_ok=True)
-        return model
+        return self.denoiser
 
     # --- steps ---
 
-    def run(self, watch: Watch) -> None:
+    def run(self, watch: Watch) -> Denoiser:
+        """All steps that are left, and the finished model."""
+        self.resume()
         begin = saved = time.monotonic()
-        before = self.seconds
-        recent: list[float] = []
+        before, recent = self.seconds, list[float]()
         while self.step < self.steps:
             recent.append(self.take_step())
             self.step += 1
             self.seconds = before + time.monotonic() - begin
             watch(self.step, self.steps)
             if self.step in self.keep_at and self.step < self.steps:
-                Denoiser(self.model, self.schedule).save(self.place / "checkpoints" / f"{self.step:08d}")
+                self.denoiser.save(self.place / "checkpoints" / f"{self.step:08d}")
             # a hundred means of the loss are enough for the record
             if self.step * 100 // self.steps > (self.step - 1) * 100 // self.steps:
                 self.losses.append(round(float(np.mean(recent)), 5))
@@ -267,6 +254,7 @@ class _TrainingRun:
                 if time.monotonic() - saved > SAVE_EVERY:
                     self.save()
                     saved = time.monotonic()
+        return self.finish()
 
     def take_step(self) -> float:
         import torch
@@ -275,9 +263,11 @@ class _TrainingRun:
         for group in self.optimiser.param_groups:
             group["lr"] = self.settings.rate_at(self.step, self.steps)
         pictures, t, eps = (torch.from_numpy(part).to(self.device) for part in (batch, timesteps, noise))
-        halved = self.settings.precision == "bf16"
-        with self.dropout_of_this_step(), torch.autocast(self.device.type, torch.bfloat16, enabled=halved):
-            guess = self.model(noised(pictures, eps, t, self.schedule), t).sample
+        halved = torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16")
+        with halved, torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            # dropout takes torch's global random numbers: they follow from the step, and are left as they were
+            torch.manual_seed(int(np.random.default_rng([self.settings.seed, 2, self.step]).integers(2**62)))
+            guess = self.model(self.denoiser.noised(pictures, eps, t), t).sample
         loss: Tensor = (guess.float() - eps).square().mean()
         self.optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -297,20 +287,11 @@ class _TrainingRun:
         row = np.concatenate(orders)[first % count :][: last - first]
         rng = np.random.default_rng([self.settings.seed, 1, self.step])
         mirrored = rng.random(len(row)) < (0.5 if self.settings.flips else 0)
-        timesteps = rng.integers(0, len(self.schedule), len(row))
+        timesteps = rng.integers(0, len(self.denoiser.schedule), len(row))
         noise = rng.standard_normal((len(row), *self.images.shape), dtype=np.float32)
         pictures = np.concatenate([self.images.block(i, i + 1) for i in row])
         pictures[mirrored] = pictures[mirrored, ..., ::-1]
         return pictures, timesteps, noise
-
-    @contextmanager
-    def dropout_of_this_step(self) -> Iterator[None]:
-        """Torch's global random numbers, which dropout uses, in the state of this step."""
-        import torch
-
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(int(np.random.default_rng([self.settings.seed, 2, self.step]).integers(2**62)))
-            yield
 
 
 def checkpoints_of(directory: str | Path) -> list[Path]:
@@ -318,6 +299,3 @@ def checkpoints_of(directory: str | Path) -> list[Path]:
     place = Path(directory)
     kept = sorted(path for path in (place / "checkpoints").glob("[0-9]*") if path.is_dir())
     return [*kept, place]
-
-
-__all__ = ["Training", "checkpoints_of", "train"]

@@ -1,11 +1,11 @@
 """Is it right? LDS by retraining, counterfactuals, ablation and tuning of recipes."""
 
 from patchtrace.evaluate.ablation import Ablation
-from patchtrace.evaluate.benchmark import LDSBenchmark
 from patchtrace.evaluate.counterfactual import Counterfactual
 from patchtrace.evaluate.experiment import counterfactual_experiment, lds_experiment
 from patchtrace.evaluate.lds import LDS, Difference, LDSComparison, compare, lds
-from patchtrace.evaluate.lds_report import LDSReport, judge
+from patchtrace.evaluate.retraining import LDSBenchmark
+from patchtrace.evaluate.scoring import LDSReport, judge
 from patchtrace.evaluate.truth import GroundTruth, make_subsets
 from patchtrace.evaluate.tuning import Tuning
 

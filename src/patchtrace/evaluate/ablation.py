@@ -14,7 +14,7 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate import figures
 from patchtrace.evaluate.axes import ALL_LEVELS, AXES, Setting, as_text
 from patchtrace.evaluate.lds import compare
-from patchtrace.evaluate.parts import Ingredient, ingredients
+from patchtrace.evaluate.partial_scores import Term, terms_of
 from patchtrace.evaluate.recipe_study import RecipeStudy
 from patchtrace.evaluate.tables import write_csv
 from patchtrace.progress import Counter, Progress
@@ -66,7 +66,7 @@ class AblationPlan(NamedTuple):
     """What a run will do: its settings, the parts of their scores, how many of these are missing, and their bytes."""
 
     settings: list[Setting]
-    parts: list[Ingredient]
+    parts: list[Term]
     missing: int
     bytes: int
 
@@ -74,7 +74,7 @@ class AblationPlan(NamedTuple):
 class Ablation(RecipeStudy):
     """LDS of many recipes, each of which differs from a base recipe in one setting.
 
-    Scores are sums of parts that are computed once (see :class:`patchtrace.evaluate.parts.PartStore`): the
+    Scores are sums of parts that are computed once (see :class:`patchtrace.evaluate.partial_scores.PartialScores`): the
     weights of the scales, the choice of levels, the exponent and fewer draws cost nothing.
 
     Draws are those of :class:`patchtrace.NDA`: a single one is one noise for the whole picture, as in the paper; of
@@ -89,7 +89,7 @@ class Ablation(RecipeStudy):
     Examples
     --------
     >>> from patchtrace import Level, Scale
-    >>> from patchtrace.evaluate.lds import GroundTruth
+    >>> from patchtrace.evaluate.truth import GroundTruth
     >>> rng = np.random.default_rng(0)
     >>> images = rng.integers(0, 256, (20, 8, 8, 3), dtype=np.uint8)
     >>> subsets = rng.random((16, 20)) < 0.5
@@ -110,7 +110,7 @@ class Ablation(RecipeStudy):
                     f"{axis} has no meaning for the base recipe: use one whose levels have a full and a pooled scale"
                 )
             settings += found
-        parts = list(dict.fromkeys(part for item in settings for part, _ in ingredients(item.recipe, self.axes.size)))
+        parts = list(dict.fromkeys(part for item in settings for part, _ in terms_of(item.recipe, self.axes.size)))
         return AblationPlan(settings, parts, len(self.store.missing(parts)), len(parts) * self.store.bytes_of_a_part)
 
     def run(self, axes: Sequence[str] | None = None, *, progress: Progress | None = None) -> list[AblationRow]:
@@ -130,15 +130,11 @@ class Ablation(RecipeStudy):
         self.store.make(plan.parts, count=count)
         found = self._judged(recipes, count)
         base = self._made_of(self.axes.base)
-        return [
-            AblationRow(
-                *setting[:3],
-                *found[setting.recipe],
-                self.store.seconds(setting.recipe),
-                self._made_of(setting.recipe) == base,
-            )
-            for setting in plan.settings
-        ]
+        rows = []
+        for axis, series, value, recipe in plan.settings:
+            seconds, is_base = self.store.seconds(recipe), self._made_of(recipe) == base
+            rows.append(AblationRow(axis, series, value, *found[recipe], seconds, is_base))
+        return rows
 
     def _judged(self, recipes: list[Recipe], count: Counter) -> dict[Recipe, LDSAndGain]:
         """LDS and gain of each recipe with their intervals, a few at a time."""
@@ -160,9 +156,9 @@ class Ablation(RecipeStudy):
         subsets, queries = self.truth.losses.shape
         return int(queries * self.resamples * subsets**2 // 2)
 
-    def _made_of(self, recipe: Recipe) -> tuple[float, dict[Ingredient, float]]:
+    def _made_of(self, recipe: Recipe) -> tuple[float, dict[Term, float]]:
         """Equal for recipes that give the same scores, however they are written."""
-        parts = ingredients(recipe, self.axes.size)
+        parts = terms_of(recipe, self.axes.size)
         return recipe.exponent, {part: round(weight, 9) for part, weight in parts}
 
 
@@ -171,24 +167,11 @@ class Ablation(RecipeStudy):
 OF_WHAT = "95 % of the difference to the base recipe"
 #: Axes of names, which have no lines.
 NAMED = ("border", "pooling", "flips")
-TITLES = {
-    "patch-timestep": "Patch size and timestep, one level, full scale",
-    "pooled-patch-timestep": "Patch size and timestep, one level, pooled scale",
-    "gamma": "Weight of the full scale (gamma)",
-    "k": "Patches of an image that count (k)",
-    "largest-t": "Largest timestep of the levels",
-    "border": "Border rule",
-    "pooling": "Pooling",
-    "draws": "Draws of the noise",
-    "flips": "Mirrored training images",
-    "exponent": "Exponent of the scores",
-}
 
 
 def write_rows(rows: Sequence[AblationRow], path: Path) -> Path:
     """All rows as CSV."""
-    write_csv(path, [field.name for field in fields(AblationRow)], [astuple(row) for row in rows])
-    return path
+    return write_csv(path, [field.name for field in fields(AblationRow)], map(astuple, rows))
 
 
 def draw(rows: Sequence[AblationRow], directory: Path) -> list[Path]:
@@ -196,34 +179,28 @@ def draw(rows: Sequence[AblationRow], directory: Path) -> list[Path]:
 
     Bands and intervals are those of the difference to the base recipe, and have no width at the base recipe itself.
     """
-    written = []
-    for axis in dict.fromkeys(row.axis for row in rows):
-        path = directory / f"{axis}.png"
-        _draw(axis, [row for row in rows if row.axis == axis], path)
-        written.append(path)
-    return written
+    axes = dict.fromkeys(row.axis for row in rows)
+    return [_draw(axis, [row for row in rows if row.axis == axis], directory / f"{axis}.png") for axis in axes]
 
 
-def _draw(axis: str, rows: list[AblationRow], path: Path) -> None:
-    title, label = TITLES[axis], "LDS (%)"
+def _draw(axis: str, rows: list[AblationRow], path: Path) -> Path:
+    title, label = AXES[axis], "LDS (%)"
     series = {name: [row for row in rows if row.series == name] for name in dict.fromkeys(row.series for row in rows)}
     if axis.endswith("patch-timestep"):
         grid = [[100 * row.lds for row in points] for points in series.values()]
         timesteps = [name.removeprefix("t = ") for name in series]
-        patches = dict.fromkeys(as_text(row.value) for row in rows)
-        of_grid = {"xlabel": "patch size P", "ylabel": "timestep t", "label": label}
-        figures.heatmap(path, grid, timesteps, list(patches), title=title, **of_grid)
-    elif axis in NAMED:
+        patches = list(dict.fromkeys(as_text(row.value) for row in rows))
+        labels = {"xlabel": "patch size P", "ylabel": "timestep t", "label": label}
+        return figures.heatmap(path, grid, timesteps, patches, title=title, **labels)
+    if axis in NAMED:
         bars = {f"{row.value}{' (base)' * row.is_base}": (100 * row.lds, *_band([row])[:, 0]) for row in rows}
-        figures.bars(path, bars, title=title, label=f"{label}; interval: {OF_WHAT}")
-    else:
-        lines: dict[str, figures.Line] = {}
-        for name, points in series.items():
-            x, y = (np.array([getattr(row, field) for row in points], dtype=float) for field in ("value", "lds"))
-            # bands for each level too would cover each other
-            low, high = _band(points) if name == ALL_LEVELS else (None, None)
-            lines[name] = x, 100 * y, low, high
-        figures.lines(path, lines, title=title, xlabel=f"{axis.replace('-', ' ')}; band: {OF_WHAT}", ylabel=label)
+        return figures.bars(path, bars, title=title, label=f"{label}; interval: {OF_WHAT}")
+    lines: dict[str, figures.Line] = {}
+    for name, points in series.items():
+        # bands for each level too would cover each other
+        low, high = _band(points) if name == ALL_LEVELS else (None, None)
+        lines[name] = [row.value for row in points], [100 * row.lds for row in points], low, high
+    return figures.lines(path, lines, title=title, xlabel=f"{axis.replace('-', ' ')}; band: {OF_WHAT}", ylabel=label)
 
 
 def _band(rows: list[AblationRow]) -> NDArray[np.float64]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from typing import Any, NamedTuple, get_args
 
 from patchtrace.checks import choice
@@ -22,6 +24,19 @@ VALUES: Mapping[str, tuple[float, ...]] = {
     "draws": (1, 2, 4, 8, 16),
     "exponent": (0.5, 0.75, 1, 1.5, 2, 3),
 }
+#: What can be varied, with the titles of tables and figures.
+AXES = {
+    "patch-timestep": "Patch size and timestep, one level, full scale",
+    "pooled-patch-timestep": "Patch size and timestep, one level, pooled scale",
+    "gamma": "Weight of the full scale (gamma)",
+    "k": "Patches of an image that count (k)",
+    "largest-t": "Largest timestep of the levels",
+    "border": "Border rule",
+    "pooling": "Pooling",
+    "draws": "Draws of the noise",
+    "flips": "Mirrored training images",
+    "exponent": "Exponent of the scores",
+}
 #: The series of a recipe with all its levels.
 ALL_LEVELS = "all levels"
 
@@ -33,9 +48,6 @@ class Setting(NamedTuple):
     series: str
     value: float | str
     recipe: Recipe
-
-
-Found = Iterator[tuple[str, float | str, Recipe]]
 
 
 class Axes:
@@ -76,7 +88,12 @@ class Axes:
     def of(self, axis: str) -> list[Setting]:
         """All settings of an axis; an empty list where the base recipe has nothing to vary."""
         choice("axis", axis, AXES)
-        return [Setting(axis, series, value, recipe) for series, value, recipe in AXES[axis](self)]
+        return [Setting(axis, *varied) for varied in self._varied(axis)]
+
+    @property
+    def scales(self) -> list[tuple[Level, Scale]]:
+        """All scales of the base recipe, each with its level."""
+        return [(level, scale) for level in self.base.levels for scale in level.scales]
 
     # -- values -----------------------------------------------------------------------------------------
 
@@ -86,7 +103,12 @@ class Axes:
 
     def timesteps(self) -> list[int]:
         """Those that the schedule has."""
-        return [int(t) for t in self.values("timestep") if _has(self.base, int(t))]
+        found = []
+        for t in map(int, self.values("timestep")):
+            with suppress(PatchtraceError):
+                self.base.noise_at(t)
+                found.append(t)
+        return found
 
     def patches(self, pool: int = 1) -> list[int]:
         """Patch sizes that fit the pictures: at full scale, or of patches that are pooled."""
@@ -95,76 +117,54 @@ class Axes:
 
     def ks(self) -> list[int]:
         """Up to the number of patches; more than all of them is the same as all."""
-        scales = [scale for level in self.base.levels for scale in level.scales]
-        most = max(Comparison.of(scale, self.base).patches(*self.size) for scale in scales)
+        most = max(Comparison.of(scale, self.base).patches(*self.size) for _, scale in self.scales)
         return sorted({min(int(k), most) for k in self.values("k", [self.base.k])})
-
-    def pool(self) -> int:
-        """The window of the base recipe's pooled scales, or 2."""
-        return max([scale.pool for level in self.base.levels for scale in level.scales if scale.pool > 1] or [2])
 
     # -- axes -------------------------------------------------------------------------------------------
 
-    def grid(self, pool: int) -> Found:
-        """One level and one scale: every timestep with every patch size."""
-        for t in self.timesteps():
-            for patch in self.patches(pool):
-                yield f"t = {t}", patch, replace(self.base, levels=(Level(t, (Scale(patch, pool),)),))
+    def _varied(self, axis: str) -> Iterator[tuple[str, float | str, Recipe]]:
+        """Series, value and recipe of each setting."""
+        base = self.base
+        if axis.endswith("patch-timestep"):  # one level and one scale: every timestep with every patch size
+            pooled = axis == "pooled-patch-timestep"
+            pool = max((scale.pool for _, scale in self.scales if scale.pool > 1), default=2) if pooled else 1
+            for t, patch in product(self.timesteps(), self.patches(pool)):
+                yield f"t = {t}", patch, replace(base, levels=(Level(t, (Scale(patch, pool),)),))
+        elif axis == "largest-t":  # beyond the levels of the base recipe with the patches of its last
+            levels = sorted(base.levels, key=lambda level: level.t)
+            levels += [replace(levels[-1], t=t) for t in self.timesteps() if t > levels[-1].t]
+            for count, level in enumerate(levels, start=1):
+                yield ALL_LEVELS, level.t, replace(base, levels=tuple(levels[:count]))
+        elif axis == "flips":
+            for flips in (False, True):
+                yield ALL_LEVELS, "with" if flips else "without", replace(base, flips=flips)
+        else:
+            for value in self._values_of(axis):
+                changed = with_gamma(base, value) if axis == "gamma" else replace(base, **{axis: value})
+                yield ALL_LEVELS, value, changed
+                if axis in ("gamma", "k") and len(changed.levels) > 1:  # each level alone costs nothing more
+                    for level in changed.levels:
+                        yield f"t = {level.t}", value, replace(changed, levels=(level,))
 
-    def gammas(self) -> Found:
-        """The part of the full scale, at all levels and at each."""
-        if all(full_and_low(level) for level in self.base.levels):
-            yield from self._each_level(with_gamma, self.values("gamma", gammas_of(self.base)))
-
-    def largest(self) -> Found:
-        """Levels up to a largest t; beyond those of the base recipe with the patches of its last."""
-        levels = sorted(self.base.levels, key=lambda level: level.t)
-        levels += [replace(levels[-1], t=t) for t in self.timesteps() if t > levels[-1].t]
-        for count, level in enumerate(levels, start=1):
-            yield ALL_LEVELS, level.t, replace(self.base, levels=tuple(levels[:count]))
-
-    def poolings(self) -> Found:
-        """The two ways to pool, where something is pooled."""
-        if any(scale.pool > 1 for level in self.base.levels for scale in level.scales):
-            yield from self._changed("pooling", get_args(Pooling))
-
-    def draws(self) -> Found:
-        """Numbers of draws."""
-        own = [] if self.base.draws == "auto" else [self.base.draws]
-        yield from self._changed("draws", map(int, self.values("draws", own)))
-
-    def flips(self) -> Found:
-        """Without mirrored images and with them."""
-        for flips in (False, True):
-            yield ALL_LEVELS, "with" if flips else "without", replace(self.base, flips=flips)
-
-    def _each_level(self, change: Callable[[Recipe, Any], Recipe], values: Iterable[float]) -> Found:
-        """All levels together, and each of them alone, which costs nothing more."""
-        for value in values:
-            changed = change(self.base, value)
-            yield ALL_LEVELS, value, changed
-            if len(changed.levels) > 1:
-                for level in changed.levels:
-                    yield f"t = {level.t}", value, replace(changed, levels=(level,))
-
-    def _changed(self, name: str, values: Iterable[Any]) -> Found:
-        for value in values:
-            yield ALL_LEVELS, value, replace(self.base, **{name: value})
-
-
-#: What can be varied, by name.
-AXES: Mapping[str, Callable[[Axes], Found]] = {
-    "patch-timestep": lambda axes: axes.grid(1),
-    "pooled-patch-timestep": lambda axes: axes.grid(axes.pool()),
-    "gamma": Axes.gammas,
-    "k": lambda axes: axes._each_level(lambda recipe, k: replace(recipe, k=k), axes.ks()),
-    "largest-t": Axes.largest,
-    "border": lambda axes: axes._changed("border", get_args(Border)),
-    "pooling": Axes.poolings,
-    "draws": Axes.draws,
-    "flips": Axes.flips,
-    "exponent": lambda axes: axes._changed("exponent", axes.values("exponent", [axes.base.exponent])),
-}
+    def _values_of(self, axis: str) -> Iterable[Any]:
+        """The values of a setting; none where the base recipe has nothing to vary."""
+        base = self.base
+        match axis:
+            case "gamma" if all(full_and_low(level) for level in base.levels):
+                weighted = [pair for level in base.levels for pair in level.weighted_scales()]
+                own = {round(weight, 9) for scale, weight in weighted if scale.pool == 1}
+                return self.values("gamma", own if len(own) == 1 else ())
+            case "k":
+                return self.ks()
+            case "border":
+                return get_args(Border)
+            case "pooling" if any(scale.pool > 1 for _, scale in self.scales):
+                return get_args(Pooling)
+            case "draws":
+                return map(int, self.values("draws", () if base.draws == "auto" else [base.draws]))
+            case "exponent":
+                return self.values("exponent", [base.exponent])
+        return ()
 
 
 def as_text(value: float | str) -> str:
@@ -193,17 +193,3 @@ def with_gamma(recipe: Recipe, gamma: float) -> Recipe:
         scales = tuple(replace(scale, weight=float(weight)) for scale, weight in weighted if weight > 0)
         levels.append(replace(level, scales=scales))
     return replace(recipe, levels=tuple(levels))
-
-
-def gammas_of(recipe: Recipe) -> set[float]:
-    """The part of the full scale where all levels have the same; else nothing."""
-    found = {round(w, 9) for level in recipe.levels for scale, w in level.weighted_scales() if scale.pool == 1}
-    return found if len(found) == 1 else set()
-
-
-def _has(recipe: Recipe, t: int) -> bool:
-    try:
-        recipe.noise_at(t)
-    except PatchtraceError:
-        return False
-    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +18,7 @@ from patchtrace.diffusion import Training
 from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate.counterfactual_result import CHANCE, OTHER_SEED, CounterfactualResult, measured
 from patchtrace.evaluate.retraining import Retraining, do_missing, part_of
+from patchtrace.evaluate.truth import as_scores
 from patchtrace.images import ImageSet
 from patchtrace.images.write import write_pictures
 from patchtrace.methods.encoders import Encoder, VectorFunction, check_encoder, load_encoder
@@ -31,6 +32,10 @@ class Removal(NamedTuple):
 
     images: tuple[int, ...]
     seed: int = 0
+
+
+#: One model, and the pictures that are wanted of it, by their numbers.
+Task = tuple[Removal, Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -107,9 +112,9 @@ class Counterfactual:
 
     def originals(self, progress: Progress | None = None) -> ImageSet:
         """The pictures to be attributed, of the model of all images, which is trained if it is not there yet."""
-        everything = Removal(())
-        self._make(everything, range(self.queries), progress)
-        return self._pictures([everything] * self.queries)
+        task = Removal(()), range(self.queries)
+        self._make(task, progress)
+        return self._pictures([task[0]] * self.queries)
 
     def write_originals(self, progress: Progress | None = None) -> ImageSet:
         """Write the originals as PNG to ``originals/``, for any other method to attribute, and return them."""
@@ -152,26 +157,36 @@ class Counterfactual:
         removals = self.removals(scores, chance=chance, other_seed=other_seed)
         encode, remarks = self._encoder(encoder)
         originals = self.originals()
-        for name, given in scores.items():
-            _check_queries(name, given, originals)
+        known = {name: result for name, result in scores.items() if isinstance(result, Attribution)}
+        for name, result in known.items():
+            fingerprint = result.facts.get("queries", {}).get("fingerprint")
+            if fingerprint not in (None, replace(originals, ids=result.query_ids).fingerprint()):
+                raise PatchtraceError(f"{name} was computed on other pictures than the originals: attribute those")
         wanted: dict[Removal, list[int]] = {}  # query after query, so that an interrupted run has whole queries
         for query in range(self.queries):
             for of_method in removals.values():
                 wanted.setdefault(of_method[query], []).append(query)
         keys = {removal: self._keys(removal, queries) for removal, queries in wanted.items()}
-        tasks = list(wanted.items())
 
-        def is_missing(task: tuple[Removal, list[int]]) -> bool:
+        def is_missing(task: Task) -> bool:
             return any(key not in self._cache for key in keys[task[0]].values())
 
-        do_missing(self._work, part_of(tasks, shard), is_missing, jobs=jobs, progress=progress)
-        if any(map(is_missing, tasks)):
+        do_missing(self._make, list(wanted.items()), is_missing, shard, jobs, progress)
+        if any(map(is_missing, wanted.items())):
             return None
         pictures = {name: self._pictures(of_method) for name, of_method in removals.items()}
         shared = self.chance_models or self.queries
         if chance and shared < self.queries:
             remarks += (f"chance has {shared} random removals, which {self.queries} queries share",)
-        facts = {**self._facts(encode), "chance_models": shared, "methods": _described(scores)}
+        facts = {
+            **{name: getattr(self, name) for name in ("remove", "queries", "sample_seed", "steps", "chance_seed")},
+            "encoder": None if encode is None else encode.settings(),
+            "images": len(self.train),
+            "train": self.train.fingerprint(),
+            "training": asdict(self.training),
+            "chance_models": shared,
+            "methods": {name: {"method": one.method, "settings": one.settings} for name, one in known.items()},
+        }
         return measured(originals, pictures, encode, facts=facts, remarks=remarks)
 
     def removals(self, scores: Scores, *, chance: bool = True, other_seed: bool = True) -> dict[str, list[Removal]]:
@@ -181,12 +196,11 @@ class Counterfactual:
             if name in found:
                 raise PatchtraceError(f"{name!r} is the name of a baseline: give the method another name")
         if chance:
-            count = self.chance_models or self.queries
             drawn = [
                 np.random.default_rng([self.chance_seed, number]).choice(len(self.train), self.remove, replace=False)
-                for number in range(count)
+                for number in range(self.chance_models or self.queries)
             ]
-            found[CHANCE] = [_without(drawn[query % count]) for query in range(self.queries)]
+            found[CHANCE] = [_without(drawn[query % len(drawn)]) for query in range(self.queries)]
         if other_seed:
             found[OTHER_SEED] = [Removal((), seed=1)] * self.queries
         if not found:
@@ -195,20 +209,12 @@ class Counterfactual:
 
     def _first(self, name: str, given: Attribution | ArrayLike) -> NDArray[np.intp]:
         """The images that a method ranks first: (queries, remove)."""
-        scores = given.scores if isinstance(given, Attribution) else np.asarray(given)
-        shape = self.queries, len(self.train)
-        if scores.shape != shape:
-            raise PatchtraceError(
-                f"the scores of {name} have shape {scores.shape}: use {shape}, a row for each original and a column "
-                "for each image of the collection"
-            )
-        if not np.isfinite(scores).all():
-            raise PatchtraceError(f"some scores of {name} are not finite: images cannot be ranked by them")
-        if isinstance(given, Attribution):
-            if given.train_ids != self.train.ids:
-                raise PatchtraceError(f"{name} was computed on other images than this collection, or in another order")
-            return np.stack([given.ranking(query)[: self.remove] for query in range(self.queries)])
-        return np.argsort(-scores, axis=1, kind="stable")[:, : self.remove]
+        scores = as_scores(given, (self.queries, len(self.train)), name)
+        if not isinstance(given, Attribution):
+            return np.argsort(-scores, axis=1, kind="stable")[:, : self.remove]
+        if given.train_ids != self.train.ids:
+            raise PatchtraceError(f"{name} was computed on other images than this collection, or in another order")
+        return np.stack([given.ranking(query)[: self.remove] for query in range(self.queries)])
 
     # --- models and their pictures ---
 
@@ -231,13 +237,9 @@ class Counterfactual:
         kept[list(removal.images)] = False
         return kept
 
-    def _work(self, task: tuple[Removal, list[int]]) -> None:
-        self._make(*task)
-
-    def _make(
-        self, removal: Removal, queries: Sequence[int], progress: Progress | None = None
-    ) -> list[NDArray[np.uint8]]:
+    def _make(self, task: Task, progress: Progress | None = None) -> list[NDArray[np.uint8]]:
         """Train one model, and sample and return those of its pictures that are missing."""
+        removal, queries = task
         missing = {query: key for query, key in self._keys(removal, queries).items() if key not in self._cache}
         if not missing:
             return []
@@ -254,7 +256,7 @@ class Counterfactual:
         pixels = []
         for query, removal in enumerate(removals):
             found = self._cache.load(keys[removal][query], like={"picture": self.train.shape})
-            pixels.append(self._make(removal, [query])[0] if found is None else found["picture"])
+            pixels.append(self._make((removal, [query]))[0] if found is None else found["picture"])
         return ImageSet(np.stack(pixels), tuple(f"query-{query:03d}.png" for query in range(len(removals))))
 
     def _encoder(self, encoder: str | VectorFunction | Encoder | None) -> tuple[Encoder | None, tuple[str, ...]]:
@@ -269,34 +271,9 @@ class Counterfactual:
                 raise
             return None, (f"no cosine: {error}",)
 
-    def _facts(self, encoder: Encoder | None) -> dict[str, Any]:
-        names = ("remove", "queries", "sample_seed", "steps", "chance_seed")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "encoder": None if encoder is None else encoder.settings(),
-            "images": len(self.train),
-            "train": self.train.fingerprint(),
-            "training": asdict(self.training),
-        }
-
 
 def _without(images: Iterable[int]) -> Removal:
     return Removal(tuple(sorted(map(int, images))))
-
-
-def _described(scores: Scores) -> dict[str, Any]:
-    """Method and settings of each result, where they are known."""
-    results = {name: given for name, given in scores.items() if isinstance(given, Attribution)}
-    return {name: {"method": one.method, "settings": one.settings} for name, one in results.items()}
-
-
-def _check_queries(name: str, given: Attribution | ArrayLike, originals: ImageSet) -> None:
-    """Refuse a result that was computed on other pictures, as far as it names them."""
-    if not isinstance(given, Attribution):
-        return
-    known = given.facts.get("queries", {}).get("fingerprint")
-    if known is not None and known != replace(originals, ids=given.query_ids).fingerprint():
-        raise PatchtraceError(f"{name} was computed on other pictures than the originals: attribute those")
 
 
 __all__ = ["CHANCE", "OTHER_SEED", "Counterfactual", "CounterfactualResult", "Removal", "measured"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,16 +18,17 @@ from patchtrace.drawing.parts import fitting_text, place_picture
 from patchtrace.drawing.sheet import MOST_QUERIES
 from patchtrace.evaluate.figures import boxes
 from patchtrace.evaluate.tables import text_table, write_csv
-from patchtrace.files import replacing
+from patchtrace.files import replacing, write_json
 from patchtrace.images import ImageSet
 from patchtrace.methods.encoders import Encoder
 
 #: Names of the two baselines: images removed at random, and nothing removed but another seed.
 CHANCE, OTHER_SEED = "chance", "other seed"
-LABELS = {"l2": "L2 to the original", "cosine": "cosine with the original"}
-#: Which values mean that the removed images mattered, and what values there can be.
-MATTERED = {"l2": "larger", "cosine": "smaller"}
-LIMITS = {"l2": (0.0, np.inf), "cosine": (-1.0, 1.0)}
+#: Label of each measure, which values mean that the removed images mattered, and what values there can be.
+MEASURES = {
+    "l2": ("L2 to the original", "larger", (0.0, np.inf)),
+    "cosine": ("cosine with the original", "smaller", (-1.0, 1.0)),
+}
 SUMMARY = (
     *("measure", "method", "mean", "low", "high", "median", "lower_quartile", "upper_quartile"),
     *("minus_chance", "minus_chance_low", "minus_chance_high"),
@@ -47,9 +48,9 @@ class Mean(NamedTuple):
     @classmethod
     def of(cls, values: Floats, limits: tuple[float, float] = (-np.inf, np.inf)) -> Mean:
         # the standard error over resamples and Student's t, as for the LDS; of a mean, resampling has a closed form
-        mean, count = float(values.mean()), len(values)
-        half = float(scipy.stats.t.ppf(0.975, count - 1) * values.std(ddof=1) / np.sqrt(count)) if count > 1 else np.nan
-        return cls(mean, *(float(end) for end in np.clip((mean - half, mean + half), *limits)))
+        mean, many = float(values.mean()), len(values) > 1
+        half = float(scipy.stats.t.ppf(0.975, len(values) - 1) * scipy.stats.sem(values)) if many else np.nan
+        return cls(mean, *np.clip((mean - half, mean + half), *limits).tolist())
 
     def __str__(self) -> str:
         interval = f" ({self.low:.3f} to {self.high:.3f})" if np.isfinite(self.low) else ""
@@ -110,6 +111,10 @@ class CounterfactualResult:
         """By name, those there are: l2, and where an encoder was at hand, cosine."""
         return {"l2": self.l2} | ({} if self.cosine is None else {"cosine": self.cosine})
 
+    @property
+    def _removed(self) -> str:
+        return f"{self.facts['remove']} of {self.facts['images']} images" if self.facts else "images"
+
     def rows(self) -> Iterator[tuple[str | float, ...]]:
         """method, query, l2 and, where it is known, cosine."""
         for method in self.l2:
@@ -118,32 +123,26 @@ class CounterfactualResult:
 
     def summary(self, measure: str = "l2") -> list[Summary]:
         """Each method by a measure: mean, median and quartiles, and the difference to chance."""
-        values = self.measures[measure]
+        values, (*_, limits) = self.measures[measure], MEASURES[measure]
         found = []
         for method, of_method in values.items():
-            lower, median, upper = (float(x) for x in np.percentile(of_method, (25, 50, 75)))
+            lower, median, upper = np.percentile(of_method, (25, 50, 75)).tolist()
             paired = CHANCE in values and method != CHANCE
             difference = Mean.of(of_method - values[CHANCE]) if paired else None
-            found.append(Summary(method, Mean.of(of_method, LIMITS[measure]), median, lower, upper, difference))
+            found.append(Summary(method, Mean.of(of_method, limits), median, lower, upper, difference))
         return found
 
     def __str__(self) -> str:
         """A table for each measure."""
-        parts = []
+        header, tables = ("removed by", "median", "quartiles", "mean (95 %)", "mean minus chance (95 %)"), []
         for measure in self.measures:
             rows = [
-                (
-                    one.method,
-                    f"{one.median:.3f}",
-                    f"{one.lower:.3f} to {one.upper:.3f}",
-                    str(one.mean),
-                    "" if one.difference is None else str(one.difference),
-                )
+                (one.method, f"{one.median:.3f}", f"{one.lower:.3f} to {one.upper:.3f}", one.mean, one.difference)
                 for one in self.summary(measure)
             ]
-            header = ("removed by", "median", "quartiles", "mean (95 %)", "mean minus chance (95 %)")
-            parts.append(f"{LABELS[measure]}, {MATTERED[measure]}: it changed more\n{text_table(header, rows)}")
-        return "\n\n".join(parts)
+            label, mattered, _ = MEASURES[measure]
+            tables.append(f"{label}, {mattered}: it changed more\n{text_table(header, rows)}")
+        return "\n\n".join(tables)
 
     def write(self, directory: str | Path) -> Path:
         """Tables (counterfactual.csv, summary.csv), figures (l2.png, cosine.png), sheet.png and counterfactual.json."""
@@ -156,16 +155,13 @@ class CounterfactualResult:
             for one in self.summary(measure)
         ]
         write_csv(place / "summary.csv", SUMMARY, summaries)
-        removed = f"{self.facts['remove']} of {self.facts['images']} images" if self.facts else "images"
-        title = f"Same noise without {removed}, {len(self.originals)} queries"
+        title = f"Same noise without {self._removed}, {len(self.originals)} queries"
         for measure, values in self.measures.items():
-            label = f"{LABELS[measure]} ({MATTERED[measure]}: more change)"
-            boxes(place / f"{measure}.png", values, title=title, ylabel=label)
+            label, mattered, _ = MEASURES[measure]
+            boxes(place / f"{measure}.png", values, title=title, ylabel=f"{label} ({mattered}: more change)")
         with replacing(place / "sheet.png") as temporary:
             self.sheet().save(temporary, format="PNG")
-        with replacing(place / "counterfactual.json") as temporary:
-            record = {"facts": self.facts, "remarks": self.remarks}
-            temporary.write_text(json.dumps(record, indent=1), encoding="utf-8")
+        write_json(place / "counterfactual.json", {"facts": self.facts, "remarks": self.remarks})
         if self.cosine is None:
             (place / "cosine.png").unlink(missing_ok=True)  # of an older run
         return place
@@ -173,7 +169,7 @@ class CounterfactualResult:
     def sheet(self) -> Image.Image:
         """Each original, and beside it what it became by each method. At most 24 queries are shown."""
         shown = min(len(self.originals), MOST_QUERIES)
-        remarks = [f"trained without {self.facts['remove']} of {self.facts['images']} images"] if self.facts else []
+        remarks = [f"trained without {self._removed}"] if self.facts else []
         if OTHER_SEED in self.pictures:
             remarks.append(f"{OTHER_SEED}: with all")
         if shown < len(self.originals):
@@ -188,15 +184,15 @@ class CounterfactualResult:
         draw.text((MARGIN, MARGIN - 6), "before", INK, bold)
         draw.text((left, MARGIN - 6), "after", INK, bold)
         draw.text((beside, MARGIN - 2), "; ".join(remarks), FAINT, small)
-        for place, method in enumerate(self.pictures):
-            fitting_text(draw, (left + place * (TILE + GAP), MARGIN + HEADER - 22), method, INK, slight, TILE + GAP - 4)
+        columns = dict(zip(self.pictures, count(left, TILE + GAP), strict=False))
+        for method, x in columns.items():
+            fitting_text(draw, (x, MARGIN + HEADER - 22), method, INK, slight, TILE + GAP - 4)
         for query in range(shown):
             y = MARGIN + HEADER + query * (TILE + CAPTION + GAP)
             place_picture(sheet, self.originals.picture(query), (MARGIN, y), TILE, ACCENT, 2)
             fitting_text(draw, (MARGIN, y + TILE + 5), self.originals.ids[query], FAINT, small, TILE)
-            for place, (method, pictures) in enumerate(self.pictures.items()):
-                x = left + place * (TILE + GAP)
-                place_picture(sheet, pictures.picture(query), (x, y), TILE, FRAME, 2)
+            for method, x in columns.items():
+                place_picture(sheet, self.pictures[method].picture(query), (x, y), TILE, FRAME, 2)
                 draw.text((x, y + TILE + 4), f"L2 {self.l2[method][query]:.2f}", INK, small)
                 if self.cosine is not None:
                     draw.text((x, y + TILE + 20), f"cosine {self.cosine[method][query]:.2f}", FAINT, small)

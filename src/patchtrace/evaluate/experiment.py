@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise, starmap
 from pathlib import Path
 
 from patchtrace.attribution import Attribution
 from patchtrace.errors import PatchtraceError
-from patchtrace.evaluate.benchmark import LDSBenchmark
+from patchtrace.evaluate import scoring
 from patchtrace.evaluate.counterfactual import Counterfactual
 from patchtrace.evaluate.counterfactual_result import CounterfactualResult
 from patchtrace.evaluate.figures import require_matplotlib
-from patchtrace.evaluate.lds_report import LDSReport, judge
-from patchtrace.evaluate.scoring import MethodScores, fitted, required_by, requires_model, score_queries
+from patchtrace.evaluate.retraining import LDSBenchmark
 from patchtrace.methods.base import Requires, Resources
 from patchtrace.methods.encoders import check_encoder
 from patchtrace.progress import Progress, Watch
@@ -33,7 +33,7 @@ def lds_experiment(
     shard: tuple[int, int] = (1, 1),
     jobs: int = 1,
     progress: Progress | None = None,
-) -> LDSReport | None:
+) -> scoring.LDSReport | None:
     """Train models on parts of a collection, and judge methods by how well they predict the losses of these models.
 
     Work that is on disk is not done again: the same call resumes an experiment that was stopped.
@@ -73,8 +73,8 @@ def lds_experiment(
     require_matplotlib()
     methods, runs = _checked(methods, runs)
     place = Path(output)
-    needs_model = any(map(requires_model, methods))
-    training, whole, *scoring, judging = _stages(
+    needs_model = any(map(scoring.requires_model, methods))
+    training, whole, *stages, judging = _stages(
         Watch.of(progress), len(benchmark.units), 2 * needs_model, *(1 for _ in methods), 1
     )
     training.remark("training models")
@@ -88,13 +88,13 @@ def lds_experiment(
     if needs_model and made_from.model is None:
         whole.remark("training on all images")
         made_from = replace(made_from, model=benchmark.retraining.with_checkpoints(whole))
-    found = []
-    for name, watch in zip(methods, scoring, strict=True):
+    found, queries, directory = [], benchmark.queries, benchmark.directory
+    for name, watch in zip(methods, stages, strict=True):
         watch.remark(name)
-        found.append(score_queries(name, made_from, benchmark.queries, directory=benchmark.directory, progress=watch))
-    found += [MethodScores.saved(name, result, truth) for name, result in runs.items()]
+        found.append(scoring.score_queries(name, made_from, queries, directory=directory, progress=watch))
+    found += [scoring.MethodScores.saved(name, result, truth) for name, result in runs.items()]
     judging.remark("resampling")
-    report = judge(found, truth, tuning=tuning, progress=judging)
+    report = scoring.judge(found, truth, tuning=tuning, progress=judging)
     report.write(place)
     return report
 
@@ -147,31 +147,26 @@ def counterfactual_experiment(
     # a run of another shape, or a method that does not work on these images, is found before hours of training
     experiment.removals(runs)
     for name in methods:
-        if not requires_model(name):
-            fitted(name, made_from)
+        if not scoring.requires_model(name):
+            scoring.fitted(name, made_from)
     if cosine:
         check_encoder(made_from.encoder, experiment.train.shape)
-    checkpoints = any(required_by(name) is Requires.CHECKPOINTS for name in methods)
-    first, whole, *scoring, training = _stages(
+    checkpoints = any(scoring.required_by(name) is Requires.CHECKPOINTS for name in methods)
+    first, whole, *stages, training = _stages(
         Watch.of(progress), 2, 2 * checkpoints, *(1 for _ in methods), experiment.queries * (len(methods) + 1)
     )
     first.remark("training on all images")
     originals = experiment.write_originals(first)
     models = {True: experiment.retraining.with_checkpoints(whole) if checkpoints else None, False: experiment.model}
     scores = {}
-    for name, watch in zip(methods, scoring, strict=True):
+    for name, watch in zip(methods, stages, strict=True):
         watch.remark(name)
-        model = made_from.model or models[required_by(name) is Requires.CHECKPOINTS]
-        scores[name] = fitted(name, replace(made_from, model=model)).attribute(originals, progress=watch)
+        model = made_from.model or models[scoring.required_by(name) is Requires.CHECKPOINTS]
+        scores[name] = scoring.fitted(name, replace(made_from, model=model)).attribute(originals, progress=watch)
         scores[name].save(Path(experiment.directory) / "attributions" / name)
     training.remark("training without images")
-    result = experiment.run(
-        scores | runs,
-        encoder=made_from.encoder if cosine else None,
-        shard=shard,
-        jobs=jobs,
-        progress=training,
-    )
+    encoder = made_from.encoder if cosine else None
+    result = experiment.run(scores | runs, encoder=encoder, shard=shard, jobs=jobs, progress=training)
     if result is not None:
         result.write(experiment.directory)
     return result
@@ -183,7 +178,7 @@ def _checked(
     """Methods once each, and runs that are not called like one of them."""
     found, others = tuple(dict.fromkeys(methods)), dict(runs or {})
     for name in found:
-        required_by(name)
+        scoring.required_by(name)
         if name in others:
             raise PatchtraceError(f"both a method and a run are called {name!r}: give the run another name")
     return found, others
@@ -197,8 +192,5 @@ def _resources(resources: Resources | None, experiment: LDSBenchmark | Counterfa
 
 def _stages(watch: Watch, *work: int) -> list[Watch]:
     """Watches for one stage after the other, in proportion to their work."""
-    done, total, parts = 0, max(1, sum(work)), []
-    for each in work:
-        parts.append(watch.part(done / total, (done + each) / total))
-        done += each
-    return parts
+    edges = [done / max(1, sum(work)) for done in accumulate(work, initial=0)]
+    return list(starmap(watch.part, pairwise(edges)))

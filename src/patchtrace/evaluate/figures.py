@@ -28,10 +28,6 @@ Line = tuple[ArrayLike, ArrayLike, ArrayLike | None, ArrayLike | None]
 MARKERS = "osD^vP*"
 LOOK = {
     "font.size": 10.0,
-    "axes.titlesize": 12.0,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titlepad": 10.0,
     "axes.labelcolor": INK,
     "axes.edgecolor": FAINT,
     "axes.spines.top": False,
@@ -78,25 +74,18 @@ def bars(path: str | Path, values: Mapping[str, Bar | Mapping[str, Bar]], *, tit
     height = 1.25 + len(nested) * max(0.34, 0.24 * len(groups)) + (0.3 if len(groups) > 1 else 0)
     with _figure(path, (6.2 + _inches(names), height), title) as axes:
         for place, group in enumerate(groups):
-            rows = [row for row, found in enumerate(nested.values()) if group in found]
-            drawn = np.array([found[group] for found in nested.values() if group in found], dtype=float)
-            at = np.array(rows) + (place - (len(groups) - 1) / 2) * thickness
-            value, low, high = drawn.T
-            axes.barh(at, value, height=0.94 * thickness, color=_colour(place), alpha=0.75, label=_short(group))
-            axes.hlines(at, low, high, color=INK, linewidth=1.4)
-            caps = np.concatenate([low, high])
-            axes.plot(caps, np.tile(at, 2), "|", color=INK, markersize=6, markeredgewidth=1.4)
-            for y, number, start, end in zip(at, value, low, high, strict=True):
-                right = number >= 0
-                axes.annotate(
-                    _written(number, digits),
-                    (np.fmax(end, number) if right else np.fmin(start, number), y),  # an end may be unknown (NaN)
-                    xytext=(6 if right else -6, 0),
-                    textcoords="offset points",
-                    ha="left" if right else "right",
-                    va="center",
-                    fontsize=9,
-                )
+            shown = {row: found[group] for row, found in enumerate(nested.values()) if group in found}
+            value, low, high = np.array(list(shown.values()), dtype=float).T
+            drawn = axes.barh(
+                np.array(list(shown)) + (place - (len(groups) - 1) / 2) * thickness,
+                value,
+                height=0.94 * thickness,
+                color=SERIES[place % len(SERIES)] + "bf",
+                label=_short(group),
+                xerr=np.maximum(0, (value - low, high - value)),  # an end may be unknown (NaN)
+                error_kw={"ecolor": INK, "elinewidth": 1.4, "capsize": 3, "capthick": 1.4},
+            )
+            axes.bar_label(drawn, [_written(number, digits) for number in value], padding=6, fontsize=9)
         axes.axvline(0, color=FAINT, linewidth=0.8)
         axes.set(xlabel=label, yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.4, -0.6))
         axes.margins(x=0.14)  # room for the numbers
@@ -104,7 +93,7 @@ def bars(path: str | Path, values: Mapping[str, Bar | Mapping[str, Bar]], *, tit
         axes.spines["left"].set_visible(False)
         axes.grid(axis="x")
         if len(groups) > 1:
-            _legend(axes, len(groups), "below")
+            axes.figure.legend(loc="outside lower center", ncols=min(len(groups), 4))
     return Path(path)
 
 
@@ -125,14 +114,11 @@ def lines(path: str | Path, series: Mapping[str, Line], *, title: str, xlabel: s
     with _figure(path, (7.2 if len(series) < 2 else 7.6 + _inches([_short(n) for n in series]), 4.2), title) as axes:
         every = np.unique(np.concatenate([np.asarray(x, dtype=float).ravel() for x, *_ in series.values()]))
         for place, (name, (x, y, low, high)) in enumerate(series.items()):
-            colour, marker = _colour(place), MARKERS[place % len(MARKERS)]
+            colour, style = SERIES[place % len(SERIES)], ("-", "--", ":")[place // len(SERIES) % 3]
             if low is not None and high is not None:
-                ends = np.asarray(low, dtype=float), np.asarray(high, dtype=float)
-                axes.fill_between(np.asarray(x, dtype=float), *ends, color=colour, alpha=0.16, linewidth=0)
-            axes.plot(
-                np.asarray(x, dtype=float), np.asarray(y, dtype=float), marker=marker, markersize=5, color=colour,
-                linestyle=("-", "--", ":")[place // len(SERIES) % 3], label=_short(name),
-            )  # fmt: skip
+                axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
+            look: Any = {"marker": MARKERS[place % len(MARKERS)], "markersize": 5, "color": colour, "linestyle": style}
+            axes.plot(x, y, label=_short(name), **look)
         axes.set(xlabel=xlabel, ylabel=ylabel)
         if every[0] > 0 and every[-1] >= WIDE * every[0]:
             axes.set_xscale("log")
@@ -141,7 +127,7 @@ def lines(path: str | Path, series: Mapping[str, Line], *, title: str, xlabel: s
             axes.set_xticks([], minor=True)
         axes.grid()
         if len(series) > 1:
-            _legend(axes, len(series), "right")
+            axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return Path(path)
 
 
@@ -182,17 +168,16 @@ def heatmap(
         axes.set_xticks(range(len(across)), across, **(SLANT if slanted else {}))
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-        known, middle = np.isfinite(table), np.inf
-        if known.any():
+        middle = np.inf
+        if np.isfinite(table).any():
             middle = float(0.4 * np.nanmin(table) + 0.6 * np.nanmax(table))  # from here on colours are light
-            best = np.unravel_index(np.nanargmax(table), table.shape)
-            frame = (float(best[1]) - 0.5, float(best[0]) - 0.5)
+            row, column = np.unravel_index(np.nanargmax(table), table.shape)
+            frame = (float(column) - 0.5, float(row) - 0.5)
             axes.add_patch(Rectangle(frame, 1, 1, fill=False, edgecolor=VERMILION, linewidth=2.5, clip_on=False))
         if table.size <= MOST_WRITTEN:
             digits = _digits(table)
             for (row, column), value in np.ndenumerate(table):
-                ink = INK if not known[row, column] or value > middle else "white"
-                text = _written(value, digits) if known[row, column] else "?"
+                ink, text = "white" if value <= middle else INK, _written(value, digits)  # NaN has no colour behind it
                 axes.text(column, row, text, ha="center", va="center", color=ink, fontsize=9)
         axes.figure.colorbar(shown, ax=axes, label=label).outline.set_visible(False)
     return Path(path)
@@ -214,7 +199,7 @@ def boxes(path: str | Path, values: Mapping[str, ArrayLike], *, title: str, ylab
     if not found or any(len(each) == 0 for each in found.values()):
         raise PatchtraceError("there is nothing to draw: give at least one value for each name")
     names = [_short(name) for name in found]
-    each = max(0.75, 5.4 / len(names)) if len(names) < 8 else 0.75
+    each = max(0.75, 5.4 / len(names))
     slanted = max(map(text_width, names)) * 0.085 > 0.95 * each
     size = max(5.0, 1.4 + each * len(names)), 4.0 + (0.6 * _inches(names) if slanted else 0)
     with _figure(path, size, title) as axes:
@@ -272,13 +257,6 @@ def _figure(path: str | Path, size: tuple[float, float], title: str) -> Iterator
             figure.savefig(temporary, format="png", dpi=DPI)
 
 
-def _legend(axes: Axes, count: int, where: str) -> None:
-    if where == "right":
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    else:
-        axes.figure.legend(loc="outside lower center", ncols=min(count, 4))
-
-
 def _digits(values: NDArray[np.float64]) -> int:
     """Behind the point, so that the largest value has about three figures."""
     largest = np.abs(values[np.isfinite(values)]).max(initial=0.0)
@@ -286,11 +264,7 @@ def _digits(values: NDArray[np.float64]) -> int:
 
 
 def _written(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}".replace("-", "\N{MINUS SIGN}")  # as on the axes
-
-
-def _colour(place: int) -> str:
-    return SERIES[place % len(SERIES)]
+    return f"{value:.{digits}f}".replace("-", "\N{MINUS SIGN}") if np.isfinite(value) else "?"  # minus as on the axes
 
 
 def _short(name: str) -> str:

@@ -16,12 +16,10 @@ import scipy  # its parts are loaded where they are used: at once they would tak
 from numpy.typing import ArrayLike, NDArray
 
 from patchtrace.attribution import Attribution
-from patchtrace.checks import whole
+from patchtrace.checks import choice, whole
 from patchtrace.errors import PatchtraceError
-from patchtrace.evaluate.truth import GroundTruth, as_losses, as_subsets, make_subsets
+from patchtrace.evaluate.truth import as_losses, as_scores, as_subsets
 from patchtrace.progress import Counter, Progress
-
-__all__ = ["LDS", "Difference", "GroundTruth", "LDSComparison", "compare", "lds", "make_subsets"]
 
 Values = NDArray[np.float64]
 #: What is judged: (queries, images), or a result that holds such scores.
@@ -72,8 +70,13 @@ class LDS:
     error: float
     subsets: int
 
+    @property
+    def percent(self) -> tuple[float, float, float]:
+        """Mean and interval in percent, as figures show them."""
+        return 100 * self.mean, 100 * self.interval[0], 100 * self.interval[1]
+
     def __str__(self) -> str:
-        return f"{100 * self.mean:.1f} % ({100 * self.interval[0]:.1f} to {100 * self.interval[1]:.1f})"
+        return "{:.1f} % ({:.1f} to {:.1f})".format(*self.percent)
 
 
 class Difference(NamedTuple):
@@ -109,10 +112,7 @@ class LDSComparison:
 
     def difference(self, name: str, other: str) -> Difference:
         """The LDS of one method minus that of another."""
-        for asked in (name, other):
-            if asked not in self.results:
-                raise PatchtraceError(f"there is no method {asked!r}: use one of {', '.join(self.results)}")
-        first, second = self.results[name], self.results[other]
+        first, second = (self.results[choice("method", asked, self.results)] for asked in (name, other))
         mean, freedom = first.mean - second.mean, first.subsets - 1
         error = _error(self.resampled[name] - self.resampled[other], first.subsets)
         sure = 0.0 if mean else 1.0  # where neither varies at all
@@ -125,10 +125,10 @@ class LDSComparison:
         By default that is the best one. As it was chosen for being the best here, differences to it flatter it a
         little.
         """
-        other = self.best if against is None else against
-        rows = []
+        other, rows = against or self.best, []
         for name, result in self.results.items():
             difference = self.difference(name, other)
+            queries = len(result.per_query)
             rows.append(
                 {
                     "method": name,
@@ -136,14 +136,14 @@ class LDSComparison:
                     "low": result.interval[0],
                     "high": result.interval[1],
                     "p_value": result.p_value,
-                    "query_error": result.query_error if len(result.per_query) > 1 else None,
+                    "query_error": result.query_error if queries > 1 else None,
                     "against": other,
                     "difference": difference.mean,
                     "difference_low": difference.interval[0],
                     "difference_high": difference.interval[1],
                     "difference_p_value": difference.p_value,
                     "subsets": result.subsets,
-                    "queries": len(result.per_query),
+                    "queries": queries,
                 }
             )
         return rows
@@ -167,6 +167,7 @@ def lds(scores: Scores, subsets: ArrayLike, losses: ArrayLike, *, resamples: int
 
     Examples
     --------
+    >>> from patchtrace.evaluate import make_subsets
     >>> subsets = make_subsets(40, 24)
     >>> scores = np.random.default_rng(0).random((5, 40))
     >>> str(lds(scores, subsets, -(subsets @ scores.T)))
@@ -206,6 +207,7 @@ def compare(
 
     Examples
     --------
+    >>> from patchtrace.evaluate import make_subsets
     >>> subsets, rng = make_subsets(40, 24), np.random.default_rng(0)
     >>> scores, chance = rng.random((2, 5, 40))
     >>> found = compare({"ours": scores, "chance": chance}, subsets, -(subsets @ scores.T))
@@ -225,25 +227,13 @@ def compare(
     count = len(masks)
     counts = np.random.default_rng([seed, 0]).multinomial(count, np.full(count, 1 / count), size=resamples)
     resampled = _resampled(predicted, measured, counts, progress)
-    judged = (_judged(*both, measured, seed) for both in zip(predicted, resampled, strict=True))
-    return LDSComparison(
-        dict(zip(results, judged, strict=True)),
-        dict(zip(results, resampled, strict=True)),
-    )
+    judged = [_judged(*both, measured, seed) for both in zip(predicted, resampled, strict=True)]
+    return LDSComparison(dict(zip(results, judged, strict=True)), dict(zip(results, resampled, strict=True)))
 
 
 def _predicted(scores: Scores, subsets: NDArray[np.bool_], queries: int, name: str) -> Values:
     """Minus the sum of scores over each subset: (subsets, queries)."""
-    found = np.asarray(scores.scores if isinstance(scores, Attribution) else scores)
-    which = f"scores of {name}" if name else "scores"
-    images = subsets.shape[1]
-    if found.shape != (queries, images):
-        raise PatchtraceError(
-            f"{which} have shape {found.shape}: use {(queries, images)}, a row for each query that has losses and a "
-            "column for each image that subsets are made of"
-        )
-    if found.dtype.kind not in "fiub" or not np.isfinite(found).all():
-        raise PatchtraceError(f"{which} hold numbers that are not finite: leave such queries out")
+    found = as_scores(scores, (queries, subsets.shape[1]), name)
     sums = subsets.astype(np.float64) @ found.astype(np.float64).T
     # sums that only differ by the order in which they were added up are equal, and must have equal ranks
     mantissa, exponent = np.frexp(sums)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from patchtrace.attribution import Attribution, facts_of
 from patchtrace.compute import Compute
-from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate.axes import Axes
-from patchtrace.evaluate.lds import GroundTruth
-from patchtrace.evaluate.parts import PartStore
+from patchtrace.evaluate.partial_scores import PartialScores
+from patchtrace.evaluate.truth import GroundTruth
 from patchtrace.images import ImageSet
 from patchtrace.recipe import Recipe
 
 
+@dataclass(eq=False)
 class RecipeStudy:
     """Pictures, the truth about them, and a base recipe.
 
@@ -40,46 +38,27 @@ class RecipeStudy:
         Engine, device, threads and memory.
     """
 
-    def __init__(
-        self,
-        train: Any,
-        queries: Any,
-        truth: GroundTruth,
-        *,
-        base: Recipe | None = None,
-        cache: str | Path | None = None,
-        values: Mapping[str, Sequence[float]] | None = None,
-        resamples: int = 1000,
-        compute: Compute | None = None,
-    ) -> None:
-        self.train, self.queries, self.truth, self.base = train, queries, truth, base
-        self.cache, self.values, self.resamples = cache, values, resamples
-        self.compute = compute or Compute()
+    train: Any
+    queries: Any
+    truth: GroundTruth
+    _: KW_ONLY
+    base: Recipe | None = None
+    cache: str | Path | None = None
+    values: Mapping[str, Sequence[float]] | None = None
+    resamples: int = 1000
+    compute: Compute | None = None
 
     @cached_property
-    def store(self) -> PartStore:
+    def store(self) -> PartialScores:
         """Pictures that fit the truth, and the parts of their scores."""
         train = ImageSet.open(self.train)
         queries = train.open_like(self.queries)
-        check_truth(self.truth, train, queries)
-        return PartStore(
-            train,
-            queries,
-            directory=None if self.cache is None else Path(self.cache),
-            compute=self.compute,
-        )
+        self.truth.check_pictures(train, queries)
+        directory = None if self.cache is None else Path(self.cache)
+        return PartialScores(train, queries, directory=directory, compute=self.compute)
 
     @cached_property
     def axes(self) -> Axes:
         """What there is to vary, around the base recipe in use."""
         size = self.store.train.shape[1:]
         return Axes(self.base or Recipe.for_size(*size), size, self.values)
-
-
-def check_truth(truth: GroundTruth, train: ImageSet, queries: ImageSet) -> None:
-    """Refuse a truth about other pictures, or about these in another order."""
-    blank = np.broadcast_to(np.float32(0), (len(queries), len(train)))
-    try:
-        truth.check(Attribution(blank, blank, queries.ids, train.ids, "", facts=facts_of(train, queries)))
-    except PatchtraceError as error:
-        raise PatchtraceError(f"the truth is about other pictures than these: {error}") from error

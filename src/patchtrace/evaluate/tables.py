@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import unicodedata
 from collections.abc import Iterable, Sequence
-from itertools import zip_longest
 from pathlib import Path
 
 from patchtrace.errors import PatchtraceError
@@ -25,17 +24,15 @@ def text_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
     for row in cells:
         _check(header, row)
-    columns = list(zip_longest(*cells, fillvalue="")) or [()] * len(header)
-    right = [any(column) and all(_is_number(cell) for cell in column if cell) for column in columns]
-    widths = [max(map(text_width, (name, *column))) for name, column in zip(header, columns, strict=True)]
-    lines = []
-    for row in ([*header], *cells):
-        padded = [
-            " " * (width - text_width(cell)) + cell if at_right else cell + " " * (width - text_width(cell))
-            for cell, width, at_right in zip(row, widths, right, strict=True)
-        ]
-        lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
+    padded = []
+    for column in zip(header, *cells, strict=True):
+        width, filled = max(map(text_width, column)), [cell for cell in column[1:] if cell]
+        at_right = bool(filled) and all(map(_is_number, filled))
+        blanks = [" " * (width - text_width(cell)) for cell in column]
+        padded.append(
+            [f"{blank}{cell}" if at_right else f"{cell}{blank}" for blank, cell in zip(blanks, column, strict=True)]
+        )
+    return "\n".join("  ".join(line).rstrip() for line in zip(*padded, strict=True))
 
 
 def write_csv(path: str | Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from patchtrace.attribution import Attribution
-from patchtrace.checks import whole
+from patchtrace.checks import store, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
+from patchtrace.images import ImageSet
 
 
 def make_subsets(
@@ -82,6 +83,10 @@ def split(queries: int, part: float = 0.5, seed: int = 0) -> tuple[NDArray[np.in
     return np.sort(order[:count]), np.sort(order[count:])
 
 
+#: Ids of images, and their fingerprint where it is known.
+Known = tuple[tuple[str, ...], str | None]
+
+
 @dataclass(frozen=True, eq=False)
 class GroundTruth:
     """Subsets of a collection, and the losses on queries of models that were trained on them.
@@ -112,16 +117,13 @@ class GroundTruth:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        subsets, losses = as_subsets(self.subsets), as_losses(self.losses)
-        if len(subsets) != len(losses):
-            hint = ": losses are (subsets, queries), transpose them" if len(subsets) == losses.shape[1] else ""
-            raise PatchtraceError(f"there are {len(subsets)} subsets, but losses of {len(losses)}{hint}")
-        for ids, count, what in (
-            (self.train_ids, subsets.shape[1], "images in the subsets"),
-            (self.query_ids, losses.shape[1], "queries with losses"),
-        ):
-            if len(ids) != count:
-                raise PatchtraceError(f"{len(ids)} ids do not fit {count} {what}: give one for each")
+        store(self, subsets=as_subsets(self.subsets), losses=as_losses(self.losses))
+        (subsets, images), (measured, queries) = self.subsets.shape, self.losses.shape
+        if subsets != measured:
+            hint = ": losses are (subsets, queries), transpose them" if subsets == queries else ""
+            raise PatchtraceError(f"there are {subsets} subsets, but losses of {measured}{hint}")
+        _check_ids(self.train_ids, images, "images in the subsets")
+        _check_ids(self.query_ids, queries, "queries with losses")
 
     def select(self, queries: Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]) -> GroundTruth:
         """The truth about some of the queries: by their indices, or by a mask."""
@@ -131,19 +133,31 @@ class GroundTruth:
         except IndexError as error:
             raise PatchtraceError(f"there are {len(self.query_ids)} queries: {error}") from error
         # facts about all queries, such as a fingerprint, do not hold for some of them
-        facts = {**{name: fact for name, fact in self.facts.items() if name != "queries"}, "selected": chosen.tolist()}
-        return replace(
-            self, losses=self.losses[:, chosen], query_ids=tuple(self.query_ids[i] for i in chosen), facts=facts
-        )
+        facts = {name: fact for name, fact in self.facts.items() if name != "queries"} | {"selected": chosen.tolist()}
+        ids = tuple(self.query_ids[i] for i in chosen)
+        return replace(self, losses=self.losses[:, chosen], query_ids=ids, facts=facts)
 
     def check(self, result: Attribution) -> None:
         """Refuse a result about other images or queries, or about these in another order.
 
         Ids that are only numbers identify nothing: then the number of images has to agree, and their order is trusted.
         """
-        for ids, others, what, role in (
-            (self.train_ids, result.train_ids, "training images", "train"),
-            (self.query_ids, result.query_ids, "queries", "queries"),
+        self._check(
+            (result.train_ids, result.facts.get("train", {}).get("fingerprint")),
+            (result.query_ids, result.facts.get("queries", {}).get("fingerprint")),
+        )
+
+    def check_pictures(self, train: ImageSet, queries: ImageSet) -> None:
+        """Refuse other images or queries, or these in another order."""
+        try:
+            self._check((train.ids, train.fingerprint()), (queries.ids, queries.fingerprint()))
+        except PatchtraceError as error:
+            raise PatchtraceError(f"the truth is about other pictures than these: {error}") from error
+
+    def _check(self, train: Known, queries: Known) -> None:
+        for ids, (others, fingerprint), what, role in (
+            (self.train_ids, train, "training images", "train"),
+            (self.query_ids, queries, "queries", "queries"),
         ):
             if len(ids) != len(others):
                 raise PatchtraceError(
@@ -155,8 +169,8 @@ class GroundTruth:
                     f"of the {what}, number {place} is {ids[place]!r} in the truth and {others[place]!r} in the "
                     "result: use the same images, in the same order"
                 )
-            known = self.facts.get(role), result.facts.get(role, {}).get("fingerprint")
-            if all(isinstance(fingerprint, str) for fingerprint in known) and known[0] != known[1]:
+            own = self.facts.get(role)
+            if isinstance(own, str) and fingerprint not in (None, own):
                 raise PatchtraceError(
                     f"the {what} of the truth and of the result have other pixels: use the same files at the same size"
                 )
@@ -164,15 +178,10 @@ class GroundTruth:
     def save(self, path: str | Path) -> Path:
         """Write it as npz: subsets, losses, train_ids, query_ids, and facts as JSON text. Nothing is pickled."""
         path = Path(path)
+        ids: Any = {name: np.array(getattr(self, name), dtype=np.str_) for name in ("train_ids", "query_ids")}
+        facts = np.array(json.dumps(dict(self.facts)))
         with replacing(path) as temporary, temporary.open("wb") as stream:
-            np.savez_compressed(
-                stream,
-                subsets=as_subsets(self.subsets),
-                losses=as_losses(self.losses),
-                train_ids=np.array(self.train_ids, dtype=np.str_),
-                query_ids=np.array(self.query_ids, dtype=np.str_),
-                facts=np.array(json.dumps(dict(self.facts))),
-            )
+            np.savez_compressed(stream, subsets=self.subsets, losses=self.losses, **ids, facts=facts)
         return path
 
     @classmethod
@@ -187,20 +196,13 @@ class GroundTruth:
         arrays = _read(path)
         try:
             losses = as_losses(arrays["losses"])
-            train_ids = _ids(arrays.get("train_ids"))
-            if train_ids is not None:
-                if images not in (None, len(train_ids)):
-                    raise PatchtraceError(f"it is about {len(train_ids)} images, not about {images}")
-                images = len(train_ids)
-            subsets = unpacked(arrays["subsets"], images)
-            query_ids = _ids(arrays.get("query_ids"))
-            return cls(
-                subsets,
-                losses,
-                numbers(subsets.shape[1]) if train_ids is None else train_ids,
-                numbers(losses.shape[1]) if query_ids is None else query_ids,
-                _facts(arrays.get("facts")),
-            )
+            train_ids, query_ids = (_ids(arrays.get(name)) for name in ("train_ids", "query_ids"))
+            if train_ids and images not in (None, len(train_ids)):
+                raise PatchtraceError(f"it is about {len(train_ids)} images, not about {images}")
+            subsets = unpacked(arrays["subsets"], len(train_ids) if train_ids else images)
+            facts = _facts(str(arrays.get("facts", "{}")))
+            train_ids, query_ids = train_ids or numbers(subsets.shape[1]), query_ids or numbers(losses.shape[1])
+            return cls(subsets, losses, train_ids, query_ids, facts)
         except PatchtraceError as error:
             raise PatchtraceError(f"the truth in {str(path)!r}: {error}") from error
 
@@ -229,6 +231,19 @@ def as_losses(losses: ArrayLike) -> NDArray[np.float64]:
             f"the loss of subset {subset} on query {query} is {found[subset, query]}: measure it, or leave it out"
         )
     return found.astype(np.float64, copy=False)
+
+
+def as_scores(scores: Attribution | ArrayLike, shape: tuple[int, int], name: str = "") -> NDArray[Any]:
+    """Scores as finite numbers of the shape (queries, images)."""
+    found = np.asarray(scores.scores if isinstance(scores, Attribution) else scores)
+    which = f"the scores of {name}" if name else "the scores"
+    if found.shape != shape:
+        raise PatchtraceError(
+            f"{which} have shape {found.shape}: use {shape}, a row for each query and a column for each image"
+        )
+    if found.dtype.kind not in "fiub" or not np.isfinite(found).all():
+        raise PatchtraceError(f"{which} hold numbers that are not finite: leave such queries out")
+    return found
 
 
 def unpacked(subsets: NDArray[Any], images: int | None = None) -> NDArray[np.bool_]:
@@ -263,38 +278,39 @@ def named_by_numbers(ids: tuple[str, ...]) -> bool:
     return ids == numbers(len(ids))
 
 
+def _check_ids(ids: tuple[str, ...], count: int, what: str) -> None:
+    if len(ids) != count:
+        raise PatchtraceError(f"{len(ids)} ids do not match {count} {what}: give one for each")
+
+
 def _read(path: Path) -> dict[str, NDArray[Any]]:
     names = ("subsets", "losses", "train_ids", "query_ids", "facts")
     try:
         with path.open("rb") as stream:  # NumPy would leave it open where it turns out to be damaged
             archive = np.load(stream, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise PatchtraceError(f"{str(path)!r} is a single array: use an npz with arrays subsets and losses")
-            found = {name: archive[name] for name in names if name in archive.files}
-            held = ", ".join(archive.files)
-    except PatchtraceError:
-        raise
+            held = archive.files if isinstance(archive, np.lib.npyio.NpzFile) else None
+            found = {name: archive[name] for name in names if name in (held or ())}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise PatchtraceError(f"there is no readable truth in {str(path)!r}: {error}") from error
+    if held is None:
+        raise PatchtraceError(f"{str(path)!r} is a single array: use an npz with arrays subsets and losses")
     for name in ("subsets", "losses"):
         if name not in found:
-            raise PatchtraceError(f"{str(path)!r} holds no array {name!r}, only {held}: use subsets and losses")
+            raise PatchtraceError(f"{str(path)!r} holds no array {name!r}, only {', '.join(held)}: add it")
     return found
 
 
 def _ids(array: NDArray[Any] | None) -> tuple[str, ...] | None:
     if array is None:
         return None
-    if array.ndim != 1 or array.dtype.kind not in "Uiu":
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "Uiu":
         raise PatchtraceError(f"its ids are {array.dtype} of shape {array.shape}: use a row of text or whole numbers")
     return tuple(map(str, array.tolist()))
 
 
-def _facts(array: NDArray[Any] | None) -> dict[str, Any]:
-    if array is None:
-        return {}
+def _facts(text: str) -> dict[str, Any]:
     try:
-        facts = json.loads(str(array))
+        facts = json.loads(text)
     except ValueError as error:
         raise PatchtraceError(f"its facts are not JSON: {error}") from error
     if not isinstance(facts, dict):

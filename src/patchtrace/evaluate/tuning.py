@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate import figures
 from patchtrace.evaluate.axes import ALL_LEVELS, Axes, as_text
 from patchtrace.evaluate.lds import LDS, Difference, compare, unit_ranks
-from patchtrace.evaluate.parts import ingredients
+from patchtrace.evaluate.partial_scores import terms_of
 from patchtrace.evaluate.recipe_study import RecipeStudy
 from patchtrace.evaluate.tables import write_csv
 from patchtrace.evaluate.truth import split
@@ -27,8 +27,6 @@ from patchtrace.recipe import Recipe
 #: more of them seldom harm and always cost: better set it to what is affordable.
 COORDINATES = ("flips", "border", "pooling", "patch", "levels", "gamma", "k", "exponent")
 ALL_COORDINATES = (*COORDINATES, "draws")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -87,15 +85,12 @@ class Tuned:
 
     def rows(self) -> list[dict[str, Any]]:
         """LDS of both recipes, and the gain, on the queries that chose and on the others."""
-        rows = []
-        for queries, judged in (("tuning", self.tuning), ("held out", self.held_out)):
-            for name, found in (("base", judged.base), ("chosen", judged.chosen), ("gain", judged.gain)):
-                low, high = found.interval
-                count = len(judged.queries)
-                rows.append(
-                    {"recipe": name, "queries": queries, "count": count, "lds": found.mean, "low": low, "high": high}
-                )
-        return rows
+        names = ("recipe", "queries", "count", "lds", "low", "high")
+        return [
+            dict(zip(names, (name, queries, len(judged.queries), found.mean, *found.interval), strict=True))
+            for queries, judged in (("tuning", self.tuning), ("held out", self.held_out))
+            for name, found in (("base", judged.base), ("chosen", judged.chosen), ("gain", judged.gain))
+        ]
 
     def save(self, path: str | Path) -> list[Path]:
         """Write the recipe as TOML, under comments that say how it was chosen, and beside it tables and a figure.
@@ -111,17 +106,11 @@ class Tuned:
         rows = self.rows()
         write_csv(table, list(rows[0]), [list(row.values()) for row in rows])
         write_csv(steps, ["change", "tried", "lds"], [[step.change, step.tried, step.lds] for step in self.steps])
-        bars = {
-            name: {
-                f"{row['queries']} queries": (100 * row["lds"], 100 * row["low"], 100 * row["high"])
-                for row in rows
-                if row["recipe"] == name
-            }
-            for name in ("base", "chosen")
-        }
-        figures.bars(
-            figure, bars, title="Recipe found by tuning", label="LDS (%); tuning queries chose, so they flatter"
-        )
+        halves = {"tuning queries": self.tuning, "held out queries": self.held_out}
+        base = {queries: judged.base.percent for queries, judged in halves.items()}
+        chosen = {queries: judged.chosen.percent for queries, judged in halves.items()}
+        label = "LDS (%); tuning queries chose, so they flatter"
+        figures.bars(figure, {"base": base, "chosen": chosen}, title="Recipe found by tuning", label=label)
         comments = "".join(f"# {line}\n" for line in ("A recipe found by patchtrace tune.", *self.summary()))
         with replacing(path) as temporary:
             temporary.write_text(f"{comments}\n{self.recipe.to_toml()}", encoding="utf-8")
@@ -144,14 +133,14 @@ class Tuning(RecipeStudy):
     Examples
     --------
     >>> from patchtrace import ImageSet, Level, Scale
-    >>> from patchtrace.evaluate.lds import GroundTruth
-    >>> from patchtrace.evaluate.parts import PartStore
+    >>> from patchtrace.evaluate.truth import GroundTruth
+    >>> from patchtrace.evaluate.partial_scores import PartialScores
     >>> rng = np.random.default_rng(0)
     >>> coarse = rng.integers(0, 256, (20, 4, 4, 3), dtype=np.uint8)
     >>> images = ImageSet.open(coarse.repeat(2, axis=1).repeat(2, axis=2))
     >>> better, base = (Recipe((Level(t, (Scale(3),)),)) for t in (300, 20))
     >>> subsets = rng.random((32, 20)) < 0.5
-    >>> losses = -(subsets @ PartStore(images, images.subset(range(8))).scores(better).T)
+    >>> losses = -(subsets @ PartialScores(images, images.subset(range(8))).scores(better).T)
     >>> truth = GroundTruth(subsets, losses, images.ids, images.ids[:8], {})
     >>> found = Tuning(images, images.subset(range(8)), truth, base=base, resamples=50).run(["levels"])
     >>> [level.t for level in found.recipe.levels], round(found.held_out.chosen.mean, 2)
@@ -189,10 +178,15 @@ class Tuning(RecipeStudy):
         """
         for name in coordinates:
             choice("coordinate", name, ALL_COORDINATES)
-        tuning, held_out = self._split(fraction, seed)
+        queries = len(self.store.queries)
+        tuning, held_out = split(queries, fraction, seed)
+        if not len(tuning) or not len(held_out):
+            raise PatchtraceError(
+                f"{fraction:g} of {queries} queries leaves none on one side: queries that choose and others that "
+                "report are both needed"
+            )
         search = _Search(self, tuning, errors, Watch.of(progress))
-        best = self.axes.base
-        steps: list[TuningStep] = []
+        best, steps = self.axes.base, list[TuningStep]()
         for number in range(1, rounds + 1):
             before = best
             for name in coordinates:
@@ -202,18 +196,8 @@ class Tuning(RecipeStudy):
             if best == before:
                 break
         best = replace(best, note=f"found by tuning on {len(tuning)} queries, from: {self.axes.base.summary()}")
-        judged = [self._judge(queries, best, search.count) for queries in (tuning, held_out)]
+        judged = [self._judge(half, best, search.count) for half in (tuning, held_out)]
         return Tuned(best, self.axes.base, tuple(steps), *judged)
-
-    def _split(self, fraction: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        queries = len(self.store.queries)
-        tuning, held_out = split(queries, fraction, seed)
-        if not len(tuning) or not len(held_out):
-            raise PatchtraceError(
-                f"{fraction:g} of {queries} queries leaves none on one side: queries that choose and others that "
-                "report are both needed"
-            )
-        return tuning, held_out
 
     def _judge(self, queries: NDArray[np.intp], chosen: Recipe, count: Counter) -> Judged:
         recipes = {"chosen": chosen, "base": self.axes.base}
@@ -226,13 +210,7 @@ class Tuning(RecipeStudy):
 class _Search:
     """LDS of each tuning query, of each recipe once."""
 
-    def __init__(
-        self,
-        study: RecipeStudy,
-        queries: NDArray[np.intp],
-        errors: float,
-        watch: Watch,
-    ) -> None:
+    def __init__(self, study: RecipeStudy, queries: NDArray[np.intp], errors: float, watch: Watch) -> None:
         truth = study.truth.select(queries)
         self.study, self.queries, self.errors, self.watch = study, queries, errors, watch
         self.count = Counter(watch, 0)
@@ -252,7 +230,7 @@ class _Search:
             before = self.lds(recipe)
             self.watch.remark(f"round {number}, {name}: {100 * before.mean():.1f} %")
             changes = neighbours(name, Axes(recipe, self.study.axes.size, self.study.values))
-            parts = [part for changed in changes.values() for part, _ in ingredients(changed, self.study.axes.size)]
+            parts = [part for changed in changes.values() for part, _ in terms_of(changed, self.study.axes.size)]
             self.study.store.make(parts, self.queries, self.count)
             found = {change: self.lds(changed) for change, changed in changes.items()}
             better = [change for change, after in found.items() if self._gains(after - before)]
@@ -269,25 +247,24 @@ class _Search:
 
 def neighbours(name: str, around: Axes) -> dict[str, Recipe]:
     """All recipes that differ in one coordinate, by what changes."""
-    base = around.base
     if name == "patch":
         return dict(_patches(around))
     if name == "levels":
         return dict(_levels(around))
     settings = [setting for setting in around.of(name) if setting.series == ALL_LEVELS]
-    return {f"{name} {as_text(setting.value)}": setting.recipe for setting in settings if setting.recipe != base}
+    return {f"{name} {as_text(one.value)}": one.recipe for one in settings if one.recipe != around.base}
 
 
 def _patches(around: Axes) -> Iterator[tuple[str, Recipe]]:
     """Another patch size in one scale of one level."""
-    for place, level in enumerate(around.base.levels):
-        for index, scale in enumerate(level.scales):
-            kind = "patch" if scale.pool == 1 else "pooled patch"
-            for size in around.patches(scale.pool):
-                if size != scale.patch:
-                    scales = _exchanged(level.scales, index, replace(scale, patch=size))
-                    levels = _exchanged(around.base.levels, place, replace(level, scales=scales))
-                    yield f"{kind} {size} at t = {level.t}", replace(around.base, levels=levels)
+    base = around.base
+    for level, scale in around.scales:
+        kind = "patch" if scale.pool == 1 else "pooled patch"
+        for size in around.patches(scale.pool):
+            if size != scale.patch:
+                scales = tuple(replace(one, patch=size) if one is scale else one for one in level.scales)
+                levels = tuple(replace(one, scales=scales) if one is level else one for one in base.levels)
+                yield f"{kind} {size} at t = {level.t}", replace(base, levels=levels)
 
 
 def _levels(around: Axes) -> Iterator[tuple[str, Recipe]]:
@@ -299,10 +276,6 @@ def _levels(around: Axes) -> Iterator[tuple[str, Recipe]]:
             yield f"without t = {level.t}", replace(around.base, levels=rest)
     for t in around.timesteps():
         if t not in {level.t for level in levels}:
-            _, nearest = min((abs(level.t - t), place) for place, level in enumerate(levels))
-            more = (*levels, replace(levels[nearest], t=t))
+            nearest = min(levels, key=lambda level: abs(level.t - t))
+            more = (*levels, replace(nearest, t=t))
             yield f"with t = {t}", replace(around.base, levels=tuple(sorted(more, key=lambda level: level.t)))
-
-
-def _exchanged(items: tuple[T, ...], place: int, item: T) -> tuple[T, ...]:
-    return (*items[:place], item, *items[place + 1 :])

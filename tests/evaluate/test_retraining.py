@@ -13,8 +13,7 @@ from networks import TINY
 from patchtrace import ImageSet, PatchtraceError
 from patchtrace.diffusion import Denoiser, Training
 from patchtrace.evaluate import retraining
-from patchtrace.evaluate.benchmark import LDSBenchmark, Unit
-from patchtrace.evaluate.retraining import in_processes
+from patchtrace.evaluate.retraining import LDSBenchmark, Unit, in_processes
 from patchtrace.evaluate.truth import make_subsets
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -124,7 +123,7 @@ def test_a_task_that_fails_ends_the_work(benchmark):
         list(in_processes(benchmark.measure, [Unit(99, 0), Unit(98, 0)], 2))
 
 
-def test_a_process_that_is_killed_is_told_of():
+def test_a_process_that_is_killed_is_reported():
     with pytest.raises(PatchtraceError, match="fewer at the same time"):
         list(in_processes(os._exit, [1, 1], 2))
 

@@ -1,8 +1,8 @@
-"""The parts that scores are made of, each computed once.
+"""Partial scores, from which the scores of many recipes are summed, each computed once.
 
 Scores of a recipe are a weighted sum, over levels, scales and draws, of masses that depend on one level, one scale and
 one noise. Recipes that differ in weights, in which levels they have, in the number of draws or in the exponent share
-these parts, and so do a run that was killed and the run that goes on.
+these parts, and so do a run that was killed and the run that resumes it.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections import OrderedDict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from patchtrace.cache import Cache, digest
+from patchtrace.cache import Arrays, Cache, digest
 from patchtrace.compute import Compute
 from patchtrace.engines import Comparison, Engine, Job, LocalWork, NoisyQuery, get_engine
 from patchtrace.errors import PatchtraceError
@@ -37,8 +37,8 @@ Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class Ingredient:
-    """All that decides one part, apart from the pictures: a scale at a level, under some draws.
+class Term:
+    """One term of that sum: all that decides a part of scores, apart from the pictures.
 
     ``k`` is no larger than the number of patches, and ``pooling`` is the usual one where nothing is pooled: settings
     that cannot matter do not make two parts of one.
@@ -53,7 +53,7 @@ class Ingredient:
 
     @property
     def together(self) -> tuple[object, ...]:
-        """Ingredients that are equal in this go through an engine as versions of one query, which saves work.
+        """Terms that are equal in this go through an engine as versions of one query, which saves work.
 
         A patchwork has one clean picture for all versions, so there levels stay apart.
         """
@@ -72,7 +72,7 @@ def spans(draws: int) -> Iterator[tuple[int, int]]:
         first, last = last, 2 * last
 
 
-def ingredients(recipe: Recipe, size: tuple[int, int]) -> list[tuple[Ingredient, float]]:
+def terms_of(recipe: Recipe, size: tuple[int, int]) -> list[tuple[Term, float]]:
     """What the scores of a recipe are made of, and the weight of each part in them (before the exponent)."""
     if recipe.draws == "auto":
         raise PatchtraceError("draws is 'auto': settings are compared at the same number of draws, such as draws=4")
@@ -85,18 +85,11 @@ def ingredients(recipe: Recipe, size: tuple[int, int]) -> list[tuple[Ingredient,
             pooling = rules.pooling if rules.pool > 1 else "orthonormal"
             comparison = replace(rules, pooling=pooling, k=min(rules.k, step.patches))
             weight = step.weight / len(plan.levels) * len(draws) / recipe.draws
-            found.append((Ingredient(draws, comparison), weight))
+            found.append((Term(draws, comparison), weight))
     return found
 
 
-class _Made(NamedTuple):
-    """One part: masses (queries, train), and the engine's seconds for each query (queries,); NaN where not made."""
-
-    masses: NDArray[np.float32]
-    seconds: NDArray[np.float64]
-
-
-class PartStore:
+class PartialScores:
     """Parts of scores, made when they are needed, kept in memory and in files.
 
     A part takes 4 bytes for each query and image: 1.2 MB for 300 queries and 1000 images. With a directory every part
@@ -118,27 +111,22 @@ class PartStore:
     >>> from patchtrace import Level, Scale
     >>> rng = np.random.default_rng(0)
     >>> images = ImageSet.open(rng.integers(0, 256, (20, 8, 8, 3), dtype=np.uint8))
-    >>> store = PartStore(images, images.subset([3, 7]))
+    >>> store = PartialScores(images, images.subset([3, 7]))
     >>> store.scores(Recipe((Level(100, (Scale(3),)), Level(200, (Scale(5),))))).argmax(axis=1)
     array([3, 7])
     """
 
     def __init__(
-        self,
-        train: ImageSet,
-        queries: ImageSet,
-        *,
-        directory: Path | None = None,
-        compute: Compute | None = None,
+        self, train: ImageSet, queries: ImageSet, *, directory: Path | None = None, compute: Compute | None = None
     ) -> None:
         self.train, self.queries, self.directory = train, queries, directory
         self.compute = compute or Compute()
         self._cache = None if directory is None else Cache(directory, "a part of scores")
-        self._held: OrderedDict[Ingredient, _Made] = OrderedDict()
-        self._pictures: tuple[str, str] | None = None
+        self._held: dict[Term, Arrays] = {}  # the one that was used last at the end
 
     @property
     def bytes_of_a_part(self) -> int:
+        """Size of one part, in memory and on disk."""
         return 4 * len(self.queries) * len(self.train)
 
     @property
@@ -149,33 +137,26 @@ class PartStore:
         self, recipe: Recipe, queries: ArrayLike | None = None, count: Counter | None = None
     ) -> NDArray[np.float64]:
         """What ``NDA(recipe).fit(train).attribute(queries).scores`` would be, for these queries: (queries, train)."""
-        rows = self._rows(queries)
-        parts = ingredients(recipe, self.train.shape[1:])
-        self.make((part for part, _ in parts), rows, count)
+        rows, terms = self._rows(queries), terms_of(recipe, self.train.shape[1:])
+        self.make((term for term, _ in terms), rows, count)
         total = np.zeros((len(rows), len(self.train)))
-        for part, weight in parts:
-            total += weight * self._made(part).masses[rows]
+        for term, weight in terms:
+            total += weight * self._arrays(term)["masses"][rows]
         return np.asarray(total**recipe.exponent)
 
-    def seconds(self, recipe: Recipe, queries: ArrayLike | None = None) -> float:
+    def seconds(self, recipe: Recipe) -> float:
         """What the parts of a recipe have cost, in seconds of this run or of the one that made them."""
-        rows = self._rows(queries)
-        parts = ingredients(recipe, self.train.shape[1:])
-        return float(sum(self._made(part).seconds[rows].sum() for part, _ in parts))
+        return float(sum(self._arrays(term)["seconds"].sum() for term, _ in terms_of(recipe, self.train.shape[1:])))
 
-    def missing(self, parts: Iterable[Ingredient], queries: ArrayLike | None = None) -> dict[Ingredient, Rows]:
+    def missing(self, terms: Iterable[Term], queries: ArrayLike | None = None) -> dict[Term, Rows]:
         """Which of these parts are yet to be made, and for which queries."""
         rows = self._rows(queries)
-        found = {}
-        for part in dict.fromkeys(parts):
-            unmade = rows[np.isnan(self._made(part).seconds[rows])]
-            if len(unmade):
-                found[part] = unmade
-        return found
+        found = {term: rows[np.isnan(self._arrays(term)["seconds"][rows])] for term in dict.fromkeys(terms)}
+        return {term: unmade for term, unmade in found.items() if len(unmade)}
 
-    def make(self, parts: Iterable[Ingredient], queries: ArrayLike | None = None, count: Counter | None = None) -> None:
-        """Make the parts that are missing. ``count`` is told the work, in pairs of patches."""
-        missing = self.missing(parts, queries)
+    def make(self, terms: Iterable[Term], queries: ArrayLike | None = None, count: Counter | None = None) -> None:
+        """Make the parts that are missing. ``count`` adds up the work, in pairs of patches."""
+        missing = self.missing(terms, queries)
         if not missing:
             return
         self._check_room(len(missing))
@@ -189,84 +170,75 @@ class PartStore:
 
     # -- making -----------------------------------------------------------------------------------------
 
-    def _groups(self, missing: dict[Ingredient, Rows]) -> Iterator[tuple[list[Ingredient], Rows]]:
+    def _groups(self, missing: dict[Term, Rows]) -> Iterator[tuple[list[Term], Rows]]:
         """Parts for the same queries that share work, not too many at once."""
-        alike: dict[tuple[object, ...], list[Ingredient]] = {}
-        for part, rows in missing.items():
-            alike.setdefault((*part.together, rows.tobytes()), []).append(part)
-        for parts in alike.values():
-            group: list[Ingredient] = []
-            for part in parts:
-                if group and (len(group) == self._most_held or sum(map(len, group)) + len(part) > TOGETHER):
-                    yield group, missing[part]
+        alike = defaultdict(list)
+        for term, rows in missing.items():
+            alike[*term.together, rows.tobytes()].append(term)
+        for terms in alike.values():
+            group: list[Term] = []
+            for term in terms:
+                if group and (len(group) == self._most_held or sum(map(len, group)) + len(term) > TOGETHER):
+                    yield group, missing[term]
                     group = []
-                group.append(part)
+                group.append(term)
             yield group, missing[group[0]]
 
-    def _work(self, group: list[Ingredient]) -> int:
+    def _work(self, group: list[Term]) -> int:
         """Of one query: pairs of patches, and what a patch costs besides."""
         comparison, size = group[0].comparison, self.train.shape[1:]
         cost = comparison.pairs(*size) + WORK_OF_A_PATCH * comparison.patches(*size)
         return len(self.train) * comparison.sides * sum(map(len, group)) * cost
 
-    def _make_together(self, group: list[Ingredient], rows: Rows, engine: Engine, count: Counter) -> None:
-        made = [self._made(part) for part in group]
-        owner = np.repeat(np.arange(len(group)), [len(part) for part in group])
-        tell = count.per_image(self._work(group) // len(self.train) // len(owner))
+    def _make_together(self, group: list[Term], rows: Rows, engine: Engine, count: Counter) -> None:
+        arrays, ends = [self._arrays(term) for term in group], np.cumsum([len(term) for term in group])
+        progress = count.per_image(self._work(group) // len(self.train) // int(ends[-1]))
         work = LocalWork(engine, self.train, self.compute.budget)
         saved = time.monotonic()
         try:
             for row in rows.tolist():
                 begin = time.perf_counter()
                 clean = self.queries.block(row, row + 1)[0]
-                sums = np.zeros((len(group), len(self.train)))
-                pieces = list(_versions(group, clean))
-                jobs = (Job(query, group[0].comparison, tell) for _, query in pieces)
-                for (place, query), masses in zip(pieces, work.masses(jobs), strict=True):
-                    np.add.at(sums, owner[place : place + len(query)], masses)
-                spent = (time.perf_counter() - begin) / len(owner)
-                for part, of_part, total in zip(group, made, sums, strict=True):
-                    of_part.masses[row] = total / len(part)
-                    of_part.seconds[row] = spent * len(part)
+                query = NoisyQuery.joined([term.draws.on(clean) for term in group])
+                pieces = (query.part(place, place + TOGETHER) for place in range(0, len(query), TOGETHER))
+                masses = list(work.masses(Job(piece, group[0].comparison, progress) for piece in pieces))
+                spent = (time.perf_counter() - begin) / len(query)
+                for of_term, draws in zip(arrays, np.split(np.concatenate(masses), ends[:-1]), strict=True):
+                    of_term["masses"][row] = draws.mean(axis=0)
+                    of_term["seconds"][row] = spent * len(draws)
                 if time.monotonic() - saved > SECONDS_BETWEEN_SAVES:
-                    self._save(group, made)
+                    self._save(group, arrays)
                     saved = time.monotonic()
         finally:  # also when interrupted: what is made is kept
-            self._save(group, made)
+            self._save(group, arrays)
 
     # -- keeping ----------------------------------------------------------------------------------------
 
-    def _made(self, part: Ingredient) -> _Made:
-        if part in self._held:
-            self._held.move_to_end(part)
-            return self._held[part]
-        found = self._load(part)
-        self._held[part] = found
-        if self.directory is not None:
-            while len(self._held) > self._most_held:
-                self._held.popitem(last=False)
+    def _arrays(self, term: Term) -> Arrays:
+        """Of one part: masses (queries, train), the engine's seconds for each query, NaN where not made, and a note."""
+        shape = len(self.queries), len(self.train)
+        found = self._held.pop(term, None)
+        if found is None and self._cache is not None:
+            found = self._cache.load(self._key(term), like={"masses": shape, "seconds": shape[:1], "about": ()})
+        if found is None:
+            found = {"masses": np.full(shape, np.nan, np.float32), "seconds": np.full(shape[0], np.nan)}
+            found["about"] = np.array(json.dumps(asdict(term)))
+        self._held[term] = found
+        while self._cache is not None and len(self._held) > self._most_held:
+            del self._held[next(iter(self._held))]
         return found
 
-    def _load(self, part: Ingredient) -> _Made:
-        shape = len(self.queries), len(self.train)
-        like = {"masses": shape, "seconds": shape[:1], "about": ()}
-        found = self._cache and self._cache.load(self._key(part), like=like)
-        if found:
-            return _Made(found["masses"], found["seconds"])
-        return _Made(np.full(shape, np.nan, np.float32), np.full(shape[0], np.nan))
+    def _save(self, group: list[Term], arrays: list[Arrays]) -> None:
+        if self._cache is not None:
+            for term, of_term in zip(group, arrays, strict=True):
+                self._cache.save(self._key(term), **of_term)
 
-    def _save(self, group: list[Ingredient], made: list[_Made]) -> None:
-        for part, of_part in zip(group, made, strict=True):
-            if self._cache is None:
-                self._held[part] = of_part
-                continue
-            about = np.array(json.dumps(asdict(part)))
-            self._cache.save(self._key(part), masses=of_part.masses, seconds=of_part.seconds, about=about)
+    @cached_property
+    def _pictures(self) -> tuple[str, str]:
+        return self.train.fingerprint(), self.queries.fingerprint()
 
-    def _key(self, part: Ingredient) -> str:
-        if self._pictures is None:
-            self._pictures = self.train.fingerprint(), self.queries.fingerprint()
-        return digest(FILE_VERSION, *self._pictures, asdict(part))
+    def _key(self, term: Term) -> str:
+        return digest(FILE_VERSION, *self._pictures, asdict(term))
 
     def _check_room(self, parts: int) -> None:
         if self.directory is None:
@@ -281,10 +253,3 @@ class PartStore:
 
     def _rows(self, queries: ArrayLike | None) -> Rows:
         return np.arange(len(self.queries)) if queries is None else np.asarray(queries, dtype=np.intp)
-
-
-def _versions(group: list[Ingredient], clean: NDArray[np.float32]) -> Iterator[tuple[int, NoisyQuery]]:
-    """The query under all noises of a group, as many as go together, with the place of the first."""
-    query = NoisyQuery.joined([part.draws.on(clean) for part in group])
-    for place in range(0, len(query), TOGETHER):
-        yield place, query.part(place, place + TOGETHER)
