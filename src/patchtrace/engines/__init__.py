@@ -6,8 +6,8 @@ import warnings
 
 from patchtrace.compute import Compute
 from patchtrace.engines import blocked, convolution, native, reference, torch  # they register themselves
-from patchtrace.engines.contract import ENGINES, BlockResult, Comparison, Engine, NoisyQuery, Patchwork
-from patchtrace.engines.fold import Blocks, Job, LocalWork, Rest, Work, compared
+from patchtrace.engines.contract import ENGINES, BlockResult, Comparison, Engine, NoisyQuery, Patchwork, Question
+from patchtrace.engines.fold import Blocks, Job, LocalWork, Rest, Work
 from patchtrace.engines.torch import has_gpu
 from patchtrace.errors import PatchtraceError
 
@@ -70,11 +70,11 @@ __all__ = [
     "LocalWork",
     "NoisyQuery",
     "Patchwork",
+    "Question",
     "Rest",
     "SlowEngineWarning",
     "Work",
     "blocked",
-    "compared",
     "convolution",
     "engine_names",
     "get_engine",
