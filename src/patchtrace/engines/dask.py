@@ -26,7 +26,7 @@ import numpy as np
 
 from patchtrace.compute import Budget, Compute
 from patchtrace.engines.contract import ENGINES, BlockResult, Engine, Float64
-from patchtrace.engines.fold import Job, LocalWork, Total, summed_masses
+from patchtrace.engines.fold import Job, LocalWork, summed_masses
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.progress import Watch
@@ -212,20 +212,19 @@ class DaskWork:
             total = np.logaddexp(total, math.log(self.local.rest.weight) + self._total(group, group.rest))
         sums: dict[int, Float64] = {}
         self._collect([self._ask(_sums, unit.answers, total) for unit in group.units], sums.__setitem__)
-        return np.concatenate([sums[number] for number in range(len(sums))], axis=1)
+        return np.concatenate([sums[number] for number in sorted(sums)], axis=1)
 
     def _total(self, group: _Group, units: list[_Unit]) -> Float64:
         """The normaliser of all units, each added in its turn and then forgotten."""
-        total = Total(group.run)
+        total: Float64 = np.array(-np.inf)
         early: dict[int, Float64] = {}
         added = 0
 
         def take(number: int, normalisers: Float64) -> None:
-            nonlocal added
+            nonlocal added, total
             early[number] = normalisers
             while added in early:
-                for each in early.pop(added):
-                    total.add_run(each)
+                total = reduce(np.logaddexp, early.pop(added), total)
                 added += 1
             self.done += 1
             if group.job.progress:
@@ -233,7 +232,7 @@ class DaskWork:
             self._report()
 
         self._collect([unit.normalisers for unit in units], take)
-        return total.whole()
+        return total
 
     def _sent(self, group: _Group, images: ImageSet) -> list[_Unit]:
         """Compare these images, some at a time."""

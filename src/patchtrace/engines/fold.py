@@ -153,12 +153,7 @@ class Total:
         self._current = np.logaddexp(self._current, log_normaliser)
         self._blocks += 1
         if self._blocks % self._run == 0:
-            self.add_run(self._current)
-            self._current = np.array(-np.inf)
-
-    def add_run(self, log_normaliser: Float64) -> None:
-        """One more run, whose blocks have been added up."""
-        self._whole = np.logaddexp(self._whole, log_normaliser)
+            self._whole, self._current = self.whole(), np.array(-np.inf)
 
     def whole(self) -> Float64:
         """The normaliser of all blocks so far."""
