@@ -6,6 +6,7 @@ A recipe is frozen and checks itself; it travels as TOML and is saved inside eve
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import tomllib
 from collections.abc import Mapping
@@ -367,17 +368,12 @@ def _scales(level: Mapping[str, Any]) -> tuple[Scale, ...]:
 
 def _toml(value: object) -> str:
     match value:
-        case bool():
-            return "true" if value else "false"
-        case str():
-            escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 or c in '"\\' else c for c in value)
-            return f'"{escaped}"'
         case dict():
             return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
         case list():
             return "[" + ", ".join(_toml(item) for item in value) + "]"
-        case _:
-            return repr(value)
+        case _:  # as in JSON, but for one character
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 # -- presets --------------------------------------------------------------------------------------------

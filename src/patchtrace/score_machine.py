@@ -242,9 +242,8 @@ class ScoreMachine:
         x = noise()
         origin = np.zeros((len(rngs), height * width, len(self.train)), dtype=np.float32)
         known = 0.0  # how much of the picture earlier steps have settled
-        for t, then in zip(times, [*times[1:], None], strict=True):
-            signal, sigma = self.schedule.at(t)
-            next_signal, next_sigma = (1.0, 0.0) if then is None else self.schedule.at(then)
+        levels = [*map(self.schedule.at, times), (1.0, 0.0)]
+        for t, (signal, sigma), (next_signal, next_sigma) in zip(times, levels, levels[1:], strict=False):
             expected = self._expected(x, t, origin, next_signal - known, count.add)
             known = next_signal
             fresh = eta * next_sigma / sigma * math.sqrt(max(0.0, 1 - (signal / next_signal) ** 2))

@@ -48,7 +48,7 @@ def _compare(terms: preparation.QueryTerms, question: Question, colour: Float64)
         sum over pixels of < (s x / v, 1, 1), (u, -s^2 ||u||^2 / 2v in two parts) >
     """
     block, comparison, dtype, noise = question.block, question.comparison, terms.dtype, terms.noise
-    rows, columns = question.axes
+    rows, columns = question.rows, question.columns
 
     def in_rows(picture: Float64, norms: float) -> Floats:
         with_norms = np.pad(picture * terms.product_factor, ((0, 2), (0, 0), (0, 0)), constant_values=norms)
@@ -90,9 +90,9 @@ def _compare_rows(
 
     The two pictures of the noise come as rows, as the query does.
     """
-    comparison, (rows, columns) = question.comparison, question.axes
-    first, last = columns.interior[0], columns.interior[-1] + (comparison.taps - 1) * comparison.pool
-    inner = slice(first, last + 1)
+    comparison, rows, columns = question.comparison, question.rows, question.columns
+    first, stop = columns.interior.start, columns.interior.stop + comparison.reach
+    inner = slice(first, stop)
     edges = [i for i in range(columns.positions) if i not in columns.interior]
     kept = slice(columns.interior.start, columns.interior.stop)
     depth = query_rows.shape[2]
@@ -114,8 +114,9 @@ def _compare_rows(
         right = interior_matrix if inside else matrix(partners)
 
         def products(left: Floats, right: Floats = right, shape: tuple[int, int] = (images, partner_rows)) -> Floats:
-            table = _product(left[inner], right).reshape(-1, *shape, last + 1 - first)
-            return _diagonal_window(table, comparison).reshape(len(columns.interior), shape[0], -1)
+            table = _product(left[inner], right).reshape(-1, *shape, stop - first)
+            logits = preparation.doubling_window(table, (0, 3), comparison)
+            return np.asarray(logits).reshape(len(columns.interior), shape[0], -1)
 
         logits = products(query_rows[row])
         if noise is not None:
@@ -148,24 +149,6 @@ def _product(left: Floats, right: Floats) -> Floats:
         columns = slice(start, start + piece)
         np.matmul(left, right[:, columns], out=product[:, columns])
     return product
-
-
-def _diagonal_window(table: Floats, comparison: Comparison) -> Floats:
-    """``sum over e of table[i + e w, ..., j + e w]``: windows of doubling length, so that no rounding adds up."""
-    step, taps = comparison.pool, comparison.taps
-    rows, columns = (n - (taps - 1) * step for n in (table.shape[0], table.shape[-1]))
-    summed, start, length = None, 0, 1
-    while taps:
-        if taps & 1:
-            part = table[start : start + rows, ..., start : start + columns]
-            summed = part if summed is None else summed + part
-            start += length * step
-        taps >>= 1
-        if taps:
-            table = table[: -length * step, ..., : -length * step] + table[length * step :, ..., length * step :]
-            length *= 2
-    assert summed is not None
-    return summed
 
 
 def _log_masses(logits: Floats, middles: Floats, k: int) -> tuple[Float64, Float64, Float64]:

@@ -76,6 +76,11 @@ class Comparison:
         return self.taps * self.pool
 
     @property
+    def reach(self) -> int:
+        """Pixels from the first tap of a patch to the last."""
+        return (self.taps - 1) * self.pool
+
+    @property
     def pool_divisor(self) -> int:
         """What the sum over a pooling window is divided by."""
         return self.pool if self.pooling == "orthonormal" else self.pool**2
@@ -214,9 +219,14 @@ class Question:
     colours: bool = False
 
     @property
-    def axes(self) -> tuple[Axis, Axis]:
-        """The rows and the columns of patches of these pictures."""
-        return self.comparison.axes(*self.block.shape[2:])
+    def rows(self) -> Axis:
+        """The rows of patches of these pictures."""
+        return self.comparison.axis(self.block.shape[2])
+
+    @property
+    def columns(self) -> Axis:
+        """The columns of patches."""
+        return self.comparison.axis(self.block.shape[3])
 
 
 class Patchwork(NamedTuple):

@@ -47,7 +47,7 @@ class ConvolutionEngine(OnTorch):
             pictures = (preparation.patches(part, comparison) for part in (noise.pixels, noise.turned))
             cut = cut + noise.work.placed(*pictures)
         kernels = onto(like, cut.reshape(-1, *cut.shape[2:]) * terms.product_factor)
-        excluded = _excluded(question.axes, like.device)
+        excluded = _excluded(question, like.device)
         pairs = 6 * excluded.numel()  # logits, weights, and what top-k and conv2d need
         # counted even without colours: the size decides how conv2d rounds, and shares must not change
         middle_numbers = 4 * block.shape[1] * len(kernels)
@@ -95,7 +95,7 @@ class ConvolutionEngine(OnTorch):
         return torch.stack([peak, total, top, *painted.unbind(-1)])
 
 
-def _excluded(axes: tuple[Axis, Axis], device: torch.device) -> Tensor:
+def _excluded(question: Question, device: torch.device) -> Tensor:
     """Which two patches do not pair: (patches, patches)."""
     import torch
 
@@ -104,5 +104,5 @@ def _excluded(axes: tuple[Axis, Axis], device: torch.device) -> Tensor:
         inside[axis.interior.start : axis.interior.stop] = True
         return inside & inside[:, None] | torch.eye(axis.positions, dtype=torch.bool, device=device)
 
-    down, across = map(pairs, axes)
+    down, across = pairs(question.rows), pairs(question.columns)
     return ~(down[:, None, :, None] & across[None, :, None, :]).flatten(2).flatten(0, 1)

@@ -88,7 +88,8 @@ class NativeEngine(Engine):
         mean, squares = kernel().colour(block, comparison.border != "zero", self.threads)
         mean = np.array(mean)
         terms = [query_terms(version, Colour(mean, squares), comparison) for version in query]
-        rows, columns = ((axis.pad, axis.positions, axis.interior.start, len(axis.interior)) for axis in question.axes)
+        axes = question.rows, question.columns
+        rows, columns = ((axis.pad, axis.positions, axis.interior.start, len(axis.interior)) for axis in axes)
         offset = np.stack([term.offset for term in terms])
         normaliser = np.empty_like(offset)
         share = np.empty((*offset.shape, len(block)), dtype=np.float32)

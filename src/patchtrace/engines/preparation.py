@@ -92,8 +92,8 @@ def _with_noise(pixels: Float64, noise: Noise, comparison: Comparison) -> Float6
 
 def patches(picture: Float64, comparison: Comparison) -> Float64:
     """All patches of a prepared picture: (row positions, column positions, channels, taps, taps), no copy."""
-    reach, step = (comparison.taps - 1) * comparison.pool + 1, comparison.pool
-    windows = sliding_window_view(picture, (reach, reach), axis=(1, 2))[..., ::step, ::step]
+    span, step = comparison.reach + 1, comparison.pool
+    windows = sliding_window_view(picture, (span, span), axis=(1, 2))[..., ::step, ::step]
     rows, columns = (count - (comparison.patch - comparison.extent) for count in windows.shape[1:3])
     return windows[:, :rows, :columns].transpose(1, 2, 0, 3, 4)
 
@@ -142,11 +142,37 @@ def window(values: NDArray[Any], axis: int, comparison: Comparison) -> NDArray[A
     """``sum over e of values[i + e w]`` for each patch position i along an axis."""
     left_out = comparison.patch - comparison.extent  # pixels at the end of a patch that fill no pooling window
     moved = np.moveaxis(values, axis, 0)
-    count = len(moved) - (comparison.taps - 1) * comparison.pool - left_out
+    count = len(moved) - comparison.reach - left_out
     summed = moved[:count].copy()
     for start in range(comparison.pool, comparison.taps * comparison.pool, comparison.pool):
         summed += moved[start : start + count]
     return np.moveaxis(summed, 0, axis)
+
+
+def doubling_window(values: Any, axes: tuple[int, ...], comparison: Comparison) -> Any:
+    """``sum over e of values[i + e w]`` along all these axes at once, of an array or of a tensor.
+
+    Windows of doubling length, so that no rounding adds up.
+    """
+
+    def part(start: int, left_out: int) -> Any:
+        index = [slice(None)] * values.ndim
+        for axis in axes:
+            index[axis] = slice(start, values.shape[axis] - left_out + start)
+        return values[tuple(index)]
+
+    count, step = comparison.taps, comparison.pool
+    summed, start, left = None, 0, comparison.reach
+    while count:
+        if count & 1:
+            summed = part(start, left) if summed is None else summed + part(start, left)
+            start += step
+        count >>= 1
+        if count:
+            values = part(0, step) + part(step, step)
+            left -= step
+            step *= 2
+    return summed
 
 
 class Answer(NamedTuple):

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from patchtrace.compute import Compute
 from patchtrace.engines import preparation
-from patchtrace.engines.contract import Axis, BlockResult, Comparison, Engine, Float32, Float64, Question
+from patchtrace.engines.contract import Axis, BlockResult, Engine, Float32, Float64, Question
 from patchtrace.engines.preparation import Answer, QueryTerms
 from patchtrace.errors import PatchtraceError
 
@@ -35,20 +35,6 @@ if TYPE_CHECKING:
 CACHE_BYTES = 16 << 20
 #: Pairs of patches from which on it pays to look for a GPU: importing PyTorch alone takes seconds.
 MANY_PAIRS = 10**10
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where the patches of pictures of one size are."""
-
-    comparison: Comparison
-    rows: Axis
-    columns: Axis
-
-    @property
-    def reach(self) -> int:
-        """Pixels from the first tap of a patch to the last."""
-        return (self.comparison.taps - 1) * self.comparison.pool
 
 
 class Version(NamedTuple):
@@ -147,8 +133,7 @@ def _fill(versions: list[Version], question: Question, middles: Float32, colour:
     import torch
 
     block, memory, like = question.block, question.memory, versions[0].parts
-    layout = Layout(question.comparison, *question.axes)
-    per_image, per_row, per_pair = (like.itemsize * count for count in _numbers(versions[0].terms.pixels, layout))
+    per_image, per_row, per_pair = (like.itemsize * count for count in _numbers(versions[0].terms.pixels, question))
     per_image += 64 * versions[0].terms.pixels.size  # float64 on the host, while it is prepared
     tables = CACHE_BYTES if like.is_cpu else memory
     size = max(1, min(len(block), (memory - per_row) // (per_image + per_pair), tables // per_pair))
@@ -156,30 +141,30 @@ def _fill(versions: list[Version], question: Question, middles: Float32, colour:
     rows_at_once = max(1, min(in_memory, tables // (size * per_pair)))
     for start in range(0, len(block), size):
         images = slice(start, start + size)
-        pictures = torch.from_numpy(preparation.prepared(block[images], colour, layout.comparison))
-        train = _arranged(pictures, onto(like, middles[images].copy()), layout, like)
+        pictures = torch.from_numpy(preparation.prepared(block[images], colour, question.comparison))
+        train = _arranged(pictures, onto(like, middles[images].copy()), question, like)
         for version in versions:
-            for rows, columns, parts in _parts(version, train, layout, rows_at_once):
+            for rows, columns, parts in _parts(version, train, question, rows_at_once):
                 version.parts[:, rows, columns, images] = parts
 
 
-def _numbers(picture: Float64, layout: Layout) -> tuple[int, int, int]:
+def _numbers(picture: Float64, question: Question) -> tuple[int, int, int]:
     """How many numbers are in memory for each image, each row of query patches, and each pair of these."""
     channels, _, width = picture.shape
-    inner = len(layout.columns.interior) + layout.reach
-    stack = 4 * (channels * layout.comparison.taps + 1) * width  # twice while it is made, and the parts of it
-    table = 4 * (inner**2 + width) * len(layout.rows.interior)  # with the copies that window and top-k make
+    inner = len(question.columns.interior) + question.comparison.reach
+    stack = 4 * (channels * question.comparison.taps + 1) * width  # twice while it is made, and the parts of it
+    table = 4 * (inner**2 + width) * len(question.rows.interior)  # with the copies that window and top-k make
     # counted even without colours: the size decides how products are rounded, and shares must not change
     middles = 2 * channels * width
-    return layout.rows.positions * (stack + middles), stack, table
+    return question.rows.positions * (stack + middles), stack, table
 
 
-def _arranged(images: Tensor, middles: Tensor, layout: Layout, like: Tensor) -> dict[tuple[_Run, _Run], _Partners]:
+def _arranged(images: Tensor, middles: Tensor, question: Question, like: Tensor) -> dict[tuple[_Run, _Run], _Partners]:
     """For each two runs of positions, down and across, what they are compared with."""
-    stacked = _stacked(images, _column_norms(images, layout), layout, like)
+    stacked = _stacked(images, _column_norms(images, question), question, like)
     arranged = {}
-    for down, across in product(_runs(layout.rows), _runs(layout.columns)):
-        part = _groups(stacked, down, across, layout)  # (groups, images, rows, depth, columns)
+    for down, across in product(_runs(question.rows), _runs(question.columns)):
+        part = _groups(stacked, down, across, question)  # (groups, images, rows, depth, columns)
         # (groups, depth, images * rows * columns), or (groups, columns, depth, images * rows)
         part = part.permute(0, 3, 1, 2, 4).flatten(2) if across.inside else part.permute(0, 4, 3, 1, 2).flatten(3)
         arranged[down, across] = _Partners(part.contiguous(), _middles(middles, down, across))
@@ -187,25 +172,25 @@ def _arranged(images: Tensor, middles: Tensor, layout: Layout, like: Tensor) -> 
 
 
 def _parts(
-    version: Version, train: dict[tuple[_Run, _Run], _Partners], layout: Layout, rows_at_once: int
+    version: Version, train: dict[tuple[_Run, _Run], _Partners], question: Question, rows_at_once: int
 ) -> Iterator[tuple[slice, slice, Tensor]]:
     """Row and column positions of the query, and their parts (3 + channels, rows, columns, images)."""
-    stacked = _stacked_query(version.terms.pixels, -version.terms.norm_factor, version, layout)
-    noise = _noise(version, layout)
+    stacked = _stacked_query(version.terms.pixels, -version.terms.norm_factor, version, question)
+    noise = _noise(version, question)
     for (down, across), partners in train.items():
         # a row over the border has one partner, not all the inner rows
-        step = rows_at_once * (1 if down.inside else len(layout.rows.interior))
+        step = rows_at_once * (1 if down.inside else len(question.rows.interior))
         for start in range(down.start, down.stop, step):
             piece = _Run(start, min(start + step, down.stop), down.inside)
             groups = slice(0, 1) if down.inside else slice(start - down.start, piece.stop - down.start)
             right = partners.right[groups]
-            distances = _distances(stacked, right, piece, across, layout)
+            distances = _distances(stacked, right, piece, across, question)
             if noise is not None:
                 rows = noise.turned if not down.inside and not across.inside else noise.plain
-                of_noise = _distances(rows, right, piece, across, layout)
+                of_noise = _distances(rows, right, piece, across, question)
                 columns = noise.columns[across.places] - across.start
                 distances += of_noise[:, columns] * noise.signs[piece.places, across.places, None, None]
-            yield piece.places, across.places, _masses(distances, partners.middles[groups], layout.comparison.k)
+            yield piece.places, across.places, _masses(distances, partners.middles[groups], question.comparison.k)
 
 
 # --- the device ---
@@ -320,40 +305,14 @@ def _middles(middles: Tensor, down: _Run, across: _Run) -> Tensor:
 # --- distances by windows ---
 
 
-def _window(values: Tensor, axes: tuple[int, ...], count: int, step: int = 1) -> Tensor:
-    """``sum over e < count of values[i + e step]`` along all these axes at once.
-
-    Windows of doubling length, so that no rounding adds up.
-    """
-    lengths = [values.shape[axis] - (count - 1) * step for axis in axes]
-
-    def part(start: int, lengths: list[int]) -> Tensor:
-        taken = values
-        for axis, length in zip(axes, lengths, strict=True):
-            taken = taken.narrow(axis, start, length)
-        return taken
-
-    summed, start = None, 0
-    while count:
-        if count & 1:
-            summed = part(start, lengths) if summed is None else summed + part(start, lengths)
-            start += step
-        count >>= 1
-        if count:
-            shorter = [values.shape[axis] - step for axis in axes]
-            values = part(0, shorter) + part(step, shorter)
-            step *= 2
-    assert summed is not None
-    return summed
-
-
-def _column_norms(images: Tensor, layout: Layout) -> Tensor:
+def _column_norms(images: Tensor, question: Question) -> Tensor:
     """Squared norms of each column of pixels in each row of patches: (images, row positions, columns)."""
     squares = images.square().sum(dim=1)
-    return _window(squares, (1,), layout.comparison.taps, layout.comparison.pool)[:, : layout.rows.positions]
+    summed: Tensor = preparation.doubling_window(squares, (1,), question.comparison)
+    return summed[:, : question.rows.positions]
 
 
-def _stacked(images: Tensor, norms: Tensor, layout: Layout, like: Tensor) -> Tensor:
+def _stacked(images: Tensor, norms: Tensor, question: Question, like: Tensor) -> Tensor:
     """For each row of patches, the rows of pixels in it, and below them the norms or their factor.
 
     From (images, channels, rows, columns) and (images, row positions, columns)
@@ -362,16 +321,18 @@ def _stacked(images: Tensor, norms: Tensor, layout: Layout, like: Tensor) -> Ten
     import torch
 
     images, norms = onto(like, images), onto(like, norms)
-    taps = images.unfold(2, layout.reach + 1, 1)[:, :, : layout.rows.positions, :, :: layout.comparison.pool]
+    taps = images.unfold(2, question.comparison.reach + 1, 1)[
+        :, :, : question.rows.positions, :, :: question.comparison.pool
+    ]
     return torch.cat([taps.permute(2, 0, 1, 4, 3).flatten(2, 3), norms.transpose(0, 1)[:, :, None]], dim=2)
 
 
-def _stacked_query(picture: Float64, norm_factor: float, version: Version, layout: Layout) -> Tensor:
+def _stacked_query(picture: Float64, norm_factor: float, version: Version, question: Question) -> Tensor:
     import torch
 
     image = torch.from_numpy(picture)[None] * -version.terms.product_factor
-    norm_factors = image.new_full((1, layout.rows.positions, image.shape[3]), norm_factor)
-    return _stacked(image, norm_factors, layout, version.parts)
+    norm_factors = image.new_full((1, question.rows.positions, image.shape[3]), norm_factor)
+    return _stacked(image, norm_factors, question, version.parts)
 
 
 class _NoiseRows(NamedTuple):
@@ -383,13 +344,13 @@ class _NoiseRows(NamedTuple):
     signs: Tensor
 
 
-def _noise(version: Version, layout: Layout) -> _NoiseRows | None:
+def _noise(version: Version, question: Question) -> _NoiseRows | None:
     import torch
 
     if version.terms.noise is None:
         return None
     *pictures, work = version.terms.noise
-    plain, other = (_stacked_query(picture, 0.0, version, layout) for picture in pictures)
+    plain, other = (_stacked_query(picture, 0.0, version, question) for picture in pictures)
     device = version.parts.device
     plain = plain[torch.from_numpy(work.rows).to(device)]
     odd = torch.from_numpy(work.turned.any(axis=1)).to(device)
@@ -398,13 +359,13 @@ def _noise(version: Version, layout: Layout) -> _NoiseRows | None:
     return _NoiseRows(plain, corners, torch.from_numpy(work.columns).to(device), signs)
 
 
-def _groups(stacked: Tensor, down: _Run, across: _Run, layout: Layout) -> Tensor:
+def _groups(stacked: Tensor, down: _Run, across: _Run, question: Question) -> Tensor:
     """The rows of a run in groups that pair: (groups, images, rows, depth, columns), no copy."""
-    part = stacked[down.places, ..., across.start : across.stop + layout.reach]
+    part = stacked[down.places, ..., across.start : across.stop + question.comparison.reach]
     return part.movedim(0, 1)[None] if down.inside else part[:, :, None]
 
 
-def _distances(stacked: Tensor, right: Tensor, down: _Run, across: _Run, layout: Layout) -> Tensor:
+def _distances(stacked: Tensor, right: Tensor, down: _Run, across: _Run, question: Question) -> Tensor:
     """Distances of the patches of two runs: (query rows, query columns, images, partners).
 
     Parameters
@@ -413,16 +374,16 @@ def _distances(stacked: Tensor, right: Tensor, down: _Run, across: _Run, layout:
         The rows of the query, or of the noise on it.
     right : that of :class:`_Partners`, of these groups
     """
-    query = _groups(stacked, down, across, layout)[:, 0]  # (groups, query rows, depth, columns)
+    query = _groups(stacked, down, across, question)[:, 0]  # (groups, query rows, depth, columns)
     groups, query_rows, _, width = query.shape
-    partners = len(layout.rows.interior) if down.inside else 1
-    window = layout.comparison.taps, layout.comparison.pool
+    partners = len(question.rows.interior) if down.inside else 1
+    distances: Tensor
     if across.inside:
-        table = query.transpose(2, 3).flatten(1, 2) @ right
-        distances = _window(table.view(groups, query_rows, width, -1, partners, width), (2, 5), *window).flatten(4)
+        table = (query.transpose(2, 3).flatten(1, 2) @ right).view(groups, query_rows, width, -1, partners, width)
+        distances = preparation.doubling_window(table, (2, 5), question.comparison).flatten(4)
     else:
-        table = query.permute(0, 3, 1, 2) @ right
-        distances = _window(table.view(groups, width, query_rows, -1, partners), (1,), *window).transpose(1, 2)
+        table = (query.permute(0, 3, 1, 2) @ right).view(groups, width, query_rows, -1, partners)
+        distances = preparation.doubling_window(table, (1,), question.comparison).transpose(1, 2)
     return distances.flatten(0, 1)
 
 
