@@ -35,7 +35,7 @@ RESULTS = HERE / "results" / "engine.json"
 PLOT = HERE.parent / "docs" / "performance.png"
 ENGINES = ("native", "torch", "blocked", "tuned", "convolution")
 MEMORY = 1 << 30
-#: What whole runs are told to stay within.
+#: Memory limit of whole runs.
 BUDGET = "200MB"
 #: An engine is timed on as many images as it does in about this many seconds, several times.
 SECONDS = 0.4

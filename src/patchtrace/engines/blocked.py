@@ -162,11 +162,10 @@ def _log_masses(logits: Floats, middles: Floats, k: int) -> tuple[Float64, Float
     total = weights.sum(axis=-1, dtype=np.float64)
     painted = np.einsum("...p,...cp->...c", weights, middles)
     count = weights.shape[-1]
+    top = total
     if count > k:
         weights.partition(count - k, axis=-1)
         top = weights[..., count - k :].sum(axis=-1, dtype=np.float64)
-    else:
-        top = total
     base = peak.astype(np.float64)
     return base + np.log(total), base + np.log(top), painted / top[..., None]
 

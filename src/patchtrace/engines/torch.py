@@ -246,7 +246,7 @@ def with_threads(count: int | None) -> Iterator[None]:
 
 @contextmanager
 def exact_float32() -> Iterator[None]:
-    """No TensorFloat-32 or bfloat16 in the name of float32: PyTorch uses one for convolutions unless told not to."""
+    """No TensorFloat-32 or bfloat16 in the name of float32: PyTorch uses one for convolutions by default."""
     import torch
 
     backends: Any = torch.backends  # it has more than its types say
@@ -398,16 +398,12 @@ def _masses(distances: Tensor, middles: Tensor, k: int) -> Tensor:
     """
     import torch
 
-    top = None
-    if distances.shape[-1] > k:
-        nearest = distances.topk(k, dim=-1, largest=False, sorted=False).values
-        least = nearest.amin(dim=-1, keepdim=True)
-        top = _weights(least, nearest).sum(dim=-1)
-    else:
-        least = distances.amin(dim=-1, keepdim=True)
+    cut = distances.shape[-1] > k
+    nearest = distances.topk(k, dim=-1, largest=False, sorted=False).values if cut else distances
+    least = nearest.amin(dim=-1, keepdim=True)
     weights = _weights(least, distances)
     total = weights.sum(dim=-1)
-    top = total if top is None else top
+    top = _weights(least, nearest).sum(dim=-1) if cut else total
     painted = torch.einsum("rcip,rcikp->krci", weights, middles) / top
     return torch.stack([least[..., 0], total, top, *painted])
 
