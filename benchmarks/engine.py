@@ -25,7 +25,7 @@ from PIL import Image
 from scipy.spatial.distance import cdist
 
 from patchtrace import NDA, Compute, ImageSet, Recipe, demo
-from patchtrace.engines import Comparison, Engine, NoisyQuery, get_engine, native
+from patchtrace.engines import Comparison, Engine, NoisyQuery, Question, get_engine, native
 from patchtrace.engines.convolution import ConvolutionEngine
 from patchtrace.engines.reference import patches
 
@@ -35,7 +35,7 @@ RESULTS = HERE / "results" / "engine.json"
 PLOT = HERE.parent / "docs" / "performance.png"
 ENGINES = ("native", "torch", "blocked", "tuned", "convolution")
 MEMORY = 1 << 30
-#: What whole runs are told to stay within.
+#: Memory limit of whole runs.
 BUDGET = "200MB"
 #: An engine is timed on as many images as it does in about this many seconds, several times.
 SECONDS = 0.4
@@ -125,14 +125,14 @@ def seconds_per_image(
     """Best seconds per image of each engine, in turns."""
     counts, best = {}, dict.fromkeys(engines, np.inf)
     for name, one in engines.items():
-        one.compare(query, block[:1], how, MEMORY)  # first calls warm caches up
+        one.compare(Question(query, block[:1], how, MEMORY))  # first calls warm caches up
         begin = time.perf_counter()
-        one.compare(query, block[:2], how, MEMORY)
+        one.compare(Question(query, block[:2], how, MEMORY))
         counts[name] = int(np.clip(SECONDS / ((time.perf_counter() - begin) / 2), 1, len(block)))
     for _ in range(ROUNDS):
         for name, one in engines.items():
             begin = time.perf_counter()
-            one.compare(query, block[: counts[name]], how, MEMORY)
+            one.compare(Question(query, block[: counts[name]], how, MEMORY))
             best[name] = min(best[name], (time.perf_counter() - begin) / counts[name])
     return best
 
@@ -155,7 +155,7 @@ def steps() -> list[dict[str, Any]]:
             query = noisy(recipe, level.t, side)
             for scale in level.scales:
                 how = Comparison.of(scale, recipe)
-                oracle = engine("reference", 1).compare(query, block[:2], how, MEMORY)
+                oracle = engine("reference", 1).compare(Question(query, block[:2], how, MEMORY))
                 for threads in (1, 2):
                     engines = {name: engine(name, threads) for name in ENGINES}
                     if threads == 2:
@@ -165,7 +165,7 @@ def steps() -> list[dict[str, Any]]:
                         "pairs": how.pairs(side, side),
                         "seconds": seconds_per_image(engines, query, block, how),
                         "error": {
-                            name: largest_error(one.compare(query, block[:2], how, MEMORY), oracle)
+                            name: largest_error(one.compare(Question(query, block[:2], how, MEMORY)), oracle)
                             for name, one in engines.items()
                         },
                     }  # fmt: skip

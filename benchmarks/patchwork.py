@@ -151,8 +151,8 @@ def main() -> None:
             values = []
             for one in found:
                 stacked = np.stack(one)[:, first]
-                laid = np.mean([np.take_along_axis(stacked, c[None, None], axis=0)[0] for c in choice], axis=0)
-                values.append([*np.einsum("nrc,krc->kn", laid, parts), laid.sum(axis=(1, 2))])
+                placed = np.mean([np.take_along_axis(stacked, c[None, None], axis=0)[0] for c in choice], axis=0)
+                values.append([*np.einsum("nrc,krc->kn", placed, parts), placed.sum(axis=(1, 2))])
             variance = np.array(values).var(axis=0, ddof=1).mean(axis=1)
             if base is None:
                 base = variance

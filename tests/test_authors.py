@@ -16,7 +16,7 @@ from scipy.stats import spearmanr
 
 from patchtrace import NDA, Compute, Level, Recipe, Scale, Schedule
 from patchtrace.demo import postcards
-from patchtrace.engines import Comparison, NoisyQuery, get_engine
+from patchtrace.engines import Comparison, NoisyQuery, Question, get_engine
 
 # The program in float64 still takes its noise levels from a table in float32. With these numbers what is left is the
 # rounding of our own scores; with exact ones the case k10 would differ by 1.3e-6 of its largest score.
@@ -65,7 +65,9 @@ def scores_by_engine(name, recipe, authors, queries):
     ((level,), engine, found) = recipe.levels, get_engine(Compute(engine=name)), []
     for number in queries:
         query = NoisyQuery.of(clean[number], authors[f"eps_{level.t}"][None], *recipe.noise_at(level.t))
-        answers = (engine.compare(query, train, Comparison.of(scale, recipe), 1 << 30) for scale in level.scales)
+        answers = (
+            engine.compare(Question(query, train, Comparison.of(scale, recipe), 1 << 30)) for scale in level.scales
+        )
         found.append(
             sum(
                 scale.weight * answer.share.sum(axis=1, dtype=float)[0]

@@ -16,6 +16,7 @@ import numpy as np
 import PIL
 from numpy.typing import NDArray
 
+from patchtrace.checks import choice
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet, Skipped
@@ -128,14 +129,8 @@ error=None, chance=None)]
     def hit(self, query: int, index: int | np.intp) -> Hit:
         """One training image for one query."""
         i = int(index)
-        return Hit(
-            i,
-            self.train_ids[i],
-            float(self.scores[query, i]),
-            float(self.shares[query, i]),
-            None if self.nda is None else self.nda.known("errors", query, i),
-            None if self.nda is None else self.nda.known("chances", query, i),
-        )
+        known = self.nda.known(query, i) if self.nda else ()
+        return Hit(i, self.train_ids[i], float(self.scores[query, i]), float(self.shares[query, i]), *known)
 
     def settled(self, query: int) -> str:
         """How much of the top of the list would stay with other noise, in words; empty where that is not known."""
@@ -155,27 +150,16 @@ error=None, chance=None)]
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         known = {name: getattr(self.nda, name, None) for name in ARRAYS}
-        arrays = {"scores": self.scores, "shares": self.shares} | {
-            name: array for name, array in known.items() if array is not None
-        }
+        arrays = {"scores": self.scores, "shares": self.shares}
+        arrays |= {name: array for name, array in known.items() if array is not None}
         checksums = {}
         for name, array in arrays.items():
             path = directory / f"{name}.npy"
             with replacing(path) as temporary, temporary.open("wb") as stream:
                 np.save(stream, array, allow_pickle=False)
             checksums[path.name] = _sha256(path)
-        manifest = {
-            "patchtrace": "attribution",
-            "file_version": FILE_VERSION,
-            "method": self.method,
-            "settings": self.settings,
-            "facts": self.facts,
-            "query_ids": self.query_ids,
-            "train_ids": self.train_ids,
-            "skipped": [item.record() for item in self.skipped],
-            "nda": self.nda and self.nda.record(),
-            "sha256": checksums,
-        }
+        manifest = {"patchtrace": "attribution", "file_version": FILE_VERSION, **self._about(), "sha256": checksums}
+        manifest |= {"query_ids": self.query_ids, "train_ids": self.train_ids}
         with replacing(directory / MANIFEST) as temporary:
             temporary.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         for name in set(ARRAYS) - set(arrays):
@@ -243,9 +227,7 @@ error=None, chance=None)]
             The file.
         """
         path = Path(path)
-        kind = format or path.suffix.removeprefix(".").lower()
-        if kind not in get_args(TableFormat):
-            raise PatchtraceError(f"format is {kind!r}: use one of {', '.join(get_args(TableFormat))}")
+        kind = choice("format", format or path.suffix.removeprefix(".").lower(), get_args(TableFormat))
         with replacing(path) as temporary:
             if kind == "parquet":
                 _write_parquet(list(self.rows(top)), temporary)
@@ -260,24 +242,26 @@ error=None, chance=None)]
 
     def to_json(self, top: int | None = None) -> dict[str, Any]:
         """The ranking and its facts as plain data; by default of all images."""
-        count = len(self.train_ids) if top is None else top
+        hits = self.top(len(self.train_ids) if top is None else top)
+        queries = [
+            {
+                "id": self.query_ids[query],
+                "effective_sources": float(sources),
+                "settled": self.settled(query) or None,
+                "ranking": [hit._asdict() for hit in hits[query]],
+            }
+            for query, sources in enumerate(self.effective_sources())
+        ]
+        return {**self._about(), "queries": queries}
+
+    def _about(self) -> dict[str, Any]:
+        """What tables and saved results say beside numbers and ids."""
         return {
             "method": self.method,
             "settings": self.settings,
             "facts": self.facts,
             "skipped": [item.record() for item in self.skipped],
             "nda": self.nda and self.nda.record(),
-            "queries": [
-                {
-                    "id": name,
-                    "effective_sources": float(sources),
-                    "settled": self.settled(query) or None,
-                    "ranking": [hit._asdict() for hit in hits],
-                }
-                for query, (name, sources, hits) in enumerate(
-                    zip(self.query_ids, self.effective_sources(), self.top(count), strict=True)
-                )
-            ],
         }
 
 

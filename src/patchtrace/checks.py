@@ -11,8 +11,8 @@ from typing import Any
 from patchtrace.errors import PatchtraceError
 
 
-def whole(name: str, value: Any, least: int) -> int:
-    """A whole number of at least ``least``, as a plain int.
+def whole(name: str, value: Any, least: int, also: str = "") -> int:
+    """A whole number of at least ``least``, as a plain int; ``also`` ends the error with what else would be right.
 
     >>> whole("draws", 4, 1)
     4
@@ -22,7 +22,7 @@ def whole(name: str, value: Any, least: int) -> int:
     except TypeError:
         number = least - 1
     if isinstance(value, bool) or number < least:
-        raise PatchtraceError(f"{name} is {value!r}: use a whole number of at least {least}")
+        raise PatchtraceError(f"{name} is {value!r}: use a whole number of at least {least}{also}")
     return number
 
 

@@ -69,35 +69,21 @@ class Budget:
     """Bytes of working memory, and the only place that says which part of them goes where.
 
     A quarter each: pixels and answers of the block at work, the engine's own scratch memory, answers that wait for the
-    normaliser of the whole set, and versions of a query that are compared in one call.
+    normaliser of the whole set, and versions of a query that are compared in one call; between two comparisons, what
+    is kept of them.
     """
 
     total: int
 
     @property
-    def block(self) -> int:
-        """For the pixels of a block and the answer to it."""
+    def quarter(self) -> int:
         return self.total // 4
 
-    @property
-    def scratch(self) -> int:
-        """For an engine while it works on a block."""
-        return self.total // 4
-
-    @property
-    def waiting(self) -> int:
-        """For answers until the normaliser of the whole set is known; what is beyond it goes to a file."""
-        return self.total // 4
-
-    @property
-    def versions(self) -> int:
-        """For answers of one block about all versions of a query at once."""
-        return self.total // 4
-
-    @property
-    def cached(self) -> int:
-        """For what is kept between two comparisons: downscaled pictures, parts of scores."""
-        return self.total // 4
+    block = quarter  # pixels of a block and the answer to it
+    scratch = quarter  # what an engine needs while it works on a block
+    waiting = quarter  # answers until the normaliser of the whole set is known; what is beyond it goes to a file
+    versions = quarter  # answers of one block about all versions of a query at once
+    cached = quarter  # what is kept between two comparisons: downscaled pictures, parts of scores
 
     def without(self, used: int) -> Budget:
         """What is left after ``used`` bytes."""

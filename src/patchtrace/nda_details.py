@@ -15,6 +15,8 @@ from patchtrace.recipe import Recipe
 
 #: Arrays that are saved with a result, where they are known; the axis of the queries in each.
 ARRAYS = {"errors": 0, "chances": 0, "parts": 1, "moments": 1}
+#: Fields that are plain data as they are.
+PLAIN = ("top", "confidence", "draws", "samples")
 #: What version 0.1 wrote for noise from the seed.
 OLD_SEED = "from the seed"
 
@@ -27,14 +29,13 @@ class Ended(StrEnum):
     DRAWS = "draws"
     TIME = "time"
 
-    @property
-    def sentence(self) -> str:
-        return {
-            "fixed": "the number of draws was given",
-            "settled": "the list as a whole is settled",
-            "draws": "not settled: draw limit reached",
-            "time": "not settled: time limit reached",
-        }[self.value]
+
+SENTENCES = {
+    Ended.FIXED: "the number of draws was given",
+    Ended.SETTLED: "the list as a whole is settled",
+    Ended.DRAWS: "not settled: draw limit reached",
+    Ended.TIME: "not settled: time limit reached",
+}
 
 
 class NoiseOrigin(StrEnum):
@@ -113,6 +114,15 @@ class NDADetails:
         Level and scale of each part.
     shortlist : ShortlistFacts, optional
         How an approximate result was made; None for an exact one.
+
+    Examples
+    --------
+    >>> import patchtrace as pt
+    >>> photos = np.random.default_rng(0).integers(0, 256, (9, 8, 8, 3), dtype=np.uint8)
+    >>> recipe = pt.Recipe((pt.Level(100, (pt.Scale(patch=3),)),), draws=4)
+    >>> details = pt.NDA(recipe).fit(photos).attribute(photos[:1]).nda
+    >>> details.draws, details.ended[0].value, details.errors.shape
+    ([[4]], 'fixed', (1, 9))
     """
 
     recipe: Recipe
@@ -131,8 +141,7 @@ class NDADetails:
 
     def check(self, shape: tuple[int, int]) -> None:
         """Raise a PatchtraceError if arrays do not have this shape, (queries, train)."""
-        for name in ("errors", "chances"):
-            array = getattr(self, name)
+        for name, array in (("errors", self.errors), ("chances", self.chances)):
             if array is not None and array.shape != shape:
                 raise PatchtraceError(f"{name} of shape {array.shape} do not match {shape} queries and images")
         if self.parts is not None and self.parts.shape != (len(self.part_names), *shape):
@@ -150,75 +159,52 @@ class NDADetails:
         listed = self.chances[query, ranking[: self.top]]
         sure = int((listed >= self.confidence).sum())
         words = f"{sure} of these {len(listed)} are settled at {100 * self.confidence:g} %"
-        return f"{words}; {self.ended[query].sentence}"
+        return f"{words}; {SENTENCES[self.ended[query]]}"
 
-    def known(self, name: str, query: int, index: int) -> float | None:
-        """One number of ``errors`` or ``chances``; None where it is not known."""
-        values = getattr(self, name)
-        if values is None or not np.isfinite(values[query, index]):
-            return None
-        return float(values[query, index])
+    def known(self, query: int, index: int) -> list[float | None]:
+        """Error and chance of one image; None where they are not known."""
+        values = (np.nan if array is None else array[query, index] for array in (self.errors, self.chances))
+        return [float(value) if np.isfinite(value) else None for value in values]
 
     @classmethod
     def joined(cls, parts: Sequence[NDADetails]) -> NDADetails:
         """The details of single queries as those of all."""
-        arrays: dict[str, Any] = {}
+        whole: dict[str, Any] = {}
         for name, axis in ARRAYS.items():
             rows = [getattr(one, name) for one in parts]
-            arrays[name] = None if any(row is None for row in rows) else np.concatenate(rows, axis=axis)
-        lists: dict[str, Any] = {
-            name: [value for one in parts for value in getattr(one, name)] for name in ("draws", "samples", "ended")
-        }
-        return replace(parts[0], **arrays, **lists)
+            whole[name] = None if any(row is None for row in rows) else np.concatenate(rows, axis=axis)
+        for name in ("draws", "samples", "ended"):
+            whole[name] = [value for one in parts for value in getattr(one, name)]
+        return replace(parts[0], **whole)
 
     # -- files ------------------------------------------------------------------------------------------
 
     def record(self) -> dict[str, Any]:
         """Everything as plain data, except the arrays and the recipe, which is in the settings."""
         listed = self.shortlist
-        return {
-            "noise": self.noise.value,
-            "top": self.top,
-            "confidence": self.confidence,
-            "draws": self.draws,
-            "samples": self.samples,
-            "ended": [ended.value for ended in self.ended],
-            "part_names": [list(name) for name in self.part_names],
-            "shortlist": listed
-            and {
-                "images": listed.images,
-                "of": listed.of,
-                "sampled": listed.sampled,
-                "coarse": listed.coarse.to_dict(),
-                "recall": listed.recall and listed.recall._asdict(),
-            },
-        }
+        record = {name: getattr(self, name) for name in PLAIN}
+        record |= {"noise": self.noise.value, "ended": [ended.value for ended in self.ended]}
+        record |= {"part_names": list(map(list, self.part_names)), "shortlist": None}
+        if listed:
+            recall = listed.recall and listed.recall._asdict()
+            record["shortlist"] = {**vars(listed), "coarse": listed.coarse.to_dict(), "recall": recall}
+        return record
 
     @classmethod
     def from_record(
         cls, record: Mapping[str, Any], recipe: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> NDADetails:
         """What :meth:`record` wrote, with its recipe and arrays."""
-        listed = record["shortlist"]
-        return cls(
-            recipe=Recipe.from_dict(recipe),
-            noise=NoiseOrigin(record["noise"]),
-            top=record["top"],
-            confidence=record["confidence"],
-            draws=[list(row) for row in record["draws"]],
-            samples=[list(row) for row in record["samples"]],
-            ended=list(map(Ended, record["ended"])),
-            part_names=tuple(Part(*name) for name in record["part_names"]),
-            shortlist=listed
-            and ShortlistFacts(
-                **{
-                    **listed,
-                    "coarse": Recipe.from_dict(listed["coarse"]),
-                    "recall": listed["recall"] and Recall(**listed["recall"]),
-                }
-            ),
-            **{name: arrays.get(name) for name in ARRAYS},
-        )
+        fields = {name: record[name] for name in PLAIN} | {name: arrays.get(name) for name in ARRAYS}
+        fields["noise"] = NoiseOrigin(record["noise"])
+        fields["ended"] = list(map(Ended, record["ended"]))
+        fields["part_names"] = tuple(Part(*name) for name in record["part_names"])
+        if listed := record["shortlist"]:
+            recall = listed["recall"] and Recall(**listed["recall"])
+            fields["shortlist"] = ShortlistFacts(
+                **{**listed, "coarse": Recipe.from_dict(listed["coarse"]), "recall": recall}
+            )
+        return cls(Recipe.from_dict(recipe), **fields)
 
 
 def record_of_old_run(manifest: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -229,8 +215,12 @@ def record_of_old_run(manifest: Mapping[str, Any]) -> dict[str, Any] | None:
     levels, queries = len(settings["recipe"]["levels"]), len(manifest["query_ids"])
     fixed = settings["recipe"].get("draws", 1)  # the first results did not record their draws
     known = sampling.get("draws") or [[1 if fixed == "auto" else fixed] * levels] * queries
-    listed = settings.get("shortlist")
-    recall = listed and listed.get("measured recall")
+    shortlist = None
+    if listed := settings.get("shortlist"):
+        recall = listed.get("measured recall")
+        recall = recall and {"part": recall["part"], "best_10": recall["best 10"], "best_100": recall["best 100"]}
+        shortlist = {name: listed[name] for name in ("images", "of", "sampled")}
+        shortlist |= {"coarse": listed["coarse recipe"], "recall": recall}
     return {
         "noise": "seed" if settings.get("noise", OLD_SEED) == OLD_SEED else "caller",
         "top": sampling.get("top", 10),
@@ -239,10 +229,5 @@ def record_of_old_run(manifest: Mapping[str, Any]) -> dict[str, Any] | None:
         "samples": sampling.get("samples", known),
         "ended": sampling.get("ended", ["fixed"] * queries),
         "part_names": manifest.get("part_names", []),
-        "shortlist": listed
-        and {
-            **{name: listed[name] for name in ("images", "of", "sampled")},
-            "coarse": listed["coarse recipe"],
-            "recall": recall and {"part": recall["part"], "best_10": recall["best 10"], "best_100": recall["best 100"]},
-        },
+        "shortlist": shortlist,
     }

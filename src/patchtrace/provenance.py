@@ -53,11 +53,8 @@ class Provenance:
     @classmethod
     def joined(cls, parts: Sequence[Provenance]) -> Provenance:
         """The provenance of several pictures, one after the other."""
-        return cls(
-            np.concatenate([part.shares for part in parts]),
-            np.concatenate([part.sources for part in parts]),
-            np.concatenate([part.weights for part in parts]),
-        )
+        arrays = zip(*((part.shares, part.sources, part.weights) for part in parts), strict=True)
+        return cls(*map(np.concatenate, arrays))
 
     def within(self, count: int, indices: Sequence[int]) -> Provenance:
         """The same for a larger set of ``count`` images, in which the images of this one are at ``indices``."""
@@ -77,6 +74,12 @@ class Samples:
         Pixels in [-1, 1].
     provenance : Provenance
         Which training images the pixels come from.
+
+    Examples
+    --------
+    >>> weights = np.float32([[[0.25, 0.75]]])  # one sample of one pixel, two training images
+    >>> Samples(np.float32([[[[0.5]]]]), Provenance.of(weights, 1, 1)).shares
+    array([[0.25, 0.75]], dtype=float32)
     """
 
     images: NDArray[np.float32]

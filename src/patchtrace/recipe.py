@@ -6,10 +6,11 @@ A recipe is frozen and checks itself; it travels as TOML and is saved inside eve
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -76,10 +77,8 @@ class Level:
 
     def __post_init__(self) -> None:
         store(self, t=whole("t", self.t, 0))
-        scales = tuple(self.scales) if isinstance(self.scales, list | tuple) else (self.scales,)
-        if not scales or not all(isinstance(scale, Scale) for scale in scales):
-            raise PatchtraceError(f"level t = {self.t} needs at least one Scale, such as Scale(patch=5)")
-        store(self, scales=scales)
+        error = f"level t = {self.t} needs at least one Scale, such as Scale(patch=5)"
+        store(self, scales=_tuple_of(Scale, self.scales, error))
 
     def weighted_scales(self) -> tuple[tuple[Scale, float], ...]:
         """The scales with their weights divided by the sum of the level's weights."""
@@ -138,9 +137,8 @@ class Recipe:
     note: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        levels = tuple(self.levels) if isinstance(self.levels, list | tuple) else (self.levels,)
-        if not levels or not all(isinstance(level, Level) for level in levels):
-            raise PatchtraceError("a recipe needs at least one Level, such as Level(100, (Scale(patch=5),))")
+        error = "a recipe needs at least one Level, such as Level(100, (Scale(patch=5),))"
+        levels = _tuple_of(Level, self.levels, error)
         steps = [level.t for level in levels]
         if len(set(steps)) != len(steps):
             raise PatchtraceError(
@@ -154,17 +152,14 @@ class Recipe:
             self,
             levels=levels,
             k=whole("k", self.k, 1),
-            draws="auto" if self.draws == "auto" else _draws(self.draws),
+            draws="auto" if self.draws == "auto" else whole("draws", self.draws, 1, also=", or 'auto'"),
             exponent=positive("exponent", self.exponent),
             seed=whole("seed", self.seed, 0),
         )
         if not isinstance(self.schedule, str | Schedule):
             raise PatchtraceError(f"schedule is {self.schedule!r}: use a name such as 'ddpm-linear', or a Schedule")
-        if isinstance(self.schedule, Schedule):
-            # a Schedule equal to a named one is stored by its name, so that both recipes compare equal
-            name = self.schedule.name
-            if name in NAMES and self.schedule == Schedule.named(name):
-                store(self, schedule=name)
+        # a Schedule equal to a named one is stored by its name, so that both recipes compare equal
+        store(self, schedule=next((name for name in NAMES if self.schedule == Schedule.named(name)), self.schedule))
         for level in levels:
             self.noise_at(level.t)
 
@@ -218,15 +213,12 @@ class Recipe:
         """
         side = min(whole("height", height, 1), whole("width", width, 1))
         name, base = ("cifar", 32) if side < 48 else ("celeba", 64)
-        levels = tuple(
-            Level(
-                level.t,
-                tuple(_rescaled(scale, side, base) for scale in level.scales if side >= 4 or scale.pool == 1),
-            )
-            for level in PRESETS[name].levels
-        )
+        levels = []
+        for level in PRESETS[name].levels:
+            scales = [_rescaled(scale, side, base) for scale in level.scales if side >= 4 or scale.pool == 1]
+            levels.append(Level(level.t, tuple(scales)))
         how = "its own size" if side == base else f"patch sizes scaled by {side}/{base}"
-        return replace(PRESETS[name], levels=levels, note=f"preset {name}, {how} (shorter side {side})")
+        return replace(PRESETS[name], levels=tuple(levels), note=f"preset {name}, {how} (shorter side {side})")
 
     @classmethod
     def load(cls, path: str | Path) -> Recipe:
@@ -251,9 +243,9 @@ class Recipe:
     def from_dict(cls, table: Mapping[str, Any]) -> Recipe:
         """Read a recipe from plain data, as ``to_dict`` gives it."""
         settings = _known(Recipe, table, "recipe")
+        tables = _tables("levels", settings["levels"])
         settings["levels"] = tuple(
-            Level(**_known(Level, level, "level") | {"scales": _scales(level)})
-            for level in _tables("levels", settings["levels"])
+            Level(**_known(Level, level, "level") | {"scales": _scales(level)}) for level in tables
         )
         if isinstance(settings.get("schedule"), Mapping):
             settings["schedule"] = Schedule(**_known(Schedule, settings["schedule"], "schedule"))
@@ -263,20 +255,9 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: what TOML and JSON hold."""
-        table = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "levels"}
-        if isinstance(self.schedule, Schedule):
-            table["schedule"] = {
-                "name": self.schedule.name,
-                "alphas_cumprod": list(self.schedule.alphas_cumprod),
-            }
-        table["levels"] = [
-            {
-                "t": level.t,
-                "scales": [{"patch": s.patch, "pool": s.pool, "weight": s.weight} for s in level.scales],
-            }
-            for level in self.levels
-        ]
-        return table
+        table = asdict(self, dict_factory=_plain)
+        levels = table.pop("levels")
+        return table | {"levels": levels}
 
     def to_toml(self) -> str:
         """TOML text that ``from_toml`` reads back to an equal recipe."""
@@ -346,11 +327,17 @@ class Stopping:
 # -- checks and plain data ------------------------------------------------------------------------------
 
 
-def _draws(value: Any) -> int:
-    try:
-        return whole("draws", value, 1)
-    except PatchtraceError as error:
-        raise PatchtraceError(f"{error}, or 'auto'") from None
+def _tuple_of(kind: type, given: object, error: str) -> tuple[Any, ...]:
+    """One or more of a kind, given as a list, as a tuple or alone."""
+    items = tuple(given) if isinstance(given, list | tuple) else (given,)
+    if not items or not all(isinstance(item, kind) for item in items):
+        raise PatchtraceError(error)
+    return items
+
+
+def _plain(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Fields as TOML and JSON have them: with lists for tuples."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields}
 
 
 def _known(kind: type, table: object, what: str) -> dict[str, Any]:
@@ -381,17 +368,12 @@ def _scales(level: Mapping[str, Any]) -> tuple[Scale, ...]:
 
 def _toml(value: object) -> str:
     match value:
-        case bool():
-            return "true" if value else "false"
-        case str():
-            escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 or c in '"\\' else c for c in value)
-            return f'"{escaped}"'
         case dict():
             return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
         case list():
             return "[" + ", ".join(_toml(item) for item in value) + "]"
-        case _:
-            return repr(value)
+        case _:  # as in JSON, but for one character
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 # -- presets --------------------------------------------------------------------------------------------
@@ -405,7 +387,7 @@ def _two_scales(full: tuple[int, ...], low: tuple[int, ...], gamma: float = 0.75
     )
 
 
-PRESETS: Mapping[str, Recipe] = {
+PAPER: Mapping[str, Recipe] = {
     "cifar": Recipe(
         _two_scales((5, 7, 9, 21, 21), (8, 8, 10, 20, 20)),
         note="preset cifar: the paper's settings for 32 x 32",
@@ -414,16 +396,14 @@ PRESETS: Mapping[str, Recipe] = {
         _two_scales((5, 7, 9, 11, 13), (8, 8, 10, 14, 20)),
         note="preset celeba: the paper's settings for 64 x 64; it does not give the pooled sizes, these are ours",
     ),
-    "cifar-stable": Recipe(
-        _two_scales((5, 7, 9, 21, 21), (8, 8, 10, 20, 20)),
-        draws="auto",
-        note="preset cifar-stable: as cifar, with as many draws of the noise as the list needs to settle",
-    ),
-    "celeba-stable": Recipe(
-        _two_scales((5, 7, 9, 11, 13), (8, 8, 10, 14, 20)),
-        draws="auto",
-        note="preset celeba-stable: as celeba, with as many draws of the noise as the list needs to settle",
-    ),
+}
+_SETTLED = "with as many draws of the noise as the list needs to settle"
+PRESETS: Mapping[str, Recipe] = {
+    **PAPER,
+    **{
+        f"{name}-stable": replace(recipe, draws="auto", note=f"preset {name}-stable: as {name}, {_SETTLED}")
+        for name, recipe in PAPER.items()
+    },
     "quick": Recipe((Level(100, (Scale(5),)),), note="preset quick: one level, one scale, for a first look"),
 }
 

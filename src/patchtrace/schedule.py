@@ -14,11 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from patchtrace.errors import PatchtraceError
 
 #: The schedules that have a name, and their names in a diffusers configuration.
-NAMES: Mapping[str, str] = {
-    "ddpm-linear": "linear",
-    "scaled-linear": "scaled_linear",
-    "cosine": "squaredcos_cap_v2",
-}
+NAMES: Mapping[str, str] = {"ddpm-linear": "linear", "scaled-linear": "scaled_linear", "cosine": "squaredcos_cap_v2"}
 
 
 @dataclass(frozen=True)

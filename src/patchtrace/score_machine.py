@@ -19,7 +19,7 @@ import scipy  # its parts are loaded where they are used: at once they would tak
 from numpy.typing import ArrayLike, NDArray
 
 from patchtrace.compute import Compute
-from patchtrace.engines import BlockResult, Blocks, Comparison, Engine, NoisyQuery, compared, get_engine
+from patchtrace.engines import BlockResult, Blocks, Comparison, Engine, Job, LocalWork, NoisyQuery, get_engine
 from patchtrace.engines.fold import MOST_IMAGES
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
@@ -28,6 +28,7 @@ from patchtrace.provenance import Provenance, Samples
 from patchtrace.schedule import Schedule
 
 Values = NDArray[np.float64]
+Pixels = NDArray[np.float32]
 
 #: Patch sizes at 32 x 32, each from a timestep on: large where the picture is mostly noise, small where it is not.
 PATCHES = {0: 3, 50: 5, 100: 9, 200: 13, 300: 17, 400: 21, 500: 25, 700: 31}
@@ -37,6 +38,8 @@ SMALL_BLOCK = 32
 LEAST_WEIGHT = 1e-30
 
 Indices = Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]
+Timesteps = Iterable[int] | None
+Report = Callable[[int], None]
 
 
 class ScoreMachine:
@@ -107,12 +110,9 @@ class ScoreMachine:
         -------
         ScoreMachine
         """
+        train = self.train.subset(indices)
         return ScoreMachine(
-            self.train.subset(indices),
-            patches=self.patches,
-            schedule=self.schedule,
-            border=self.border,
-            compute=self.compute,
+            train, patches=self.patches, schedule=self.schedule, border=self.border, compute=self.compute
         )
 
     def without(self, indices: Indices) -> ScoreMachine:
@@ -129,7 +129,7 @@ class ScoreMachine:
 
     # -- one step -----------------------------------------------------------------------------------------
 
-    def denoise(self, x_t: ArrayLike, t: int) -> NDArray[np.float32]:
+    def denoise(self, x_t: ArrayLike, t: int) -> Pixels:
         """The clean picture that the machine expects behind a noisy one.
 
         Parameters
@@ -153,20 +153,15 @@ class ScoreMachine:
         return np.concatenate(clean).reshape(noisy.shape)
 
     def _expected(
-        self,
-        noisy: NDArray[np.float32],
-        t: int,
-        origin: NDArray[np.float32] | None = None,
-        gain: float = 0.0,
-        progress: Callable[[int], None] | None = None,
-    ) -> NDArray[np.float32]:
+        self, noisy: Pixels, t: int, origin: Pixels | None = None, gain: float = 0.0, report: Report | None = None
+    ) -> Pixels:
         """The clean pictures behind noisy ones.
 
         ``gain`` times the weights is added to ``origin`` (pictures, pixels, train).
         """
         signal, sigma = self.schedule.at(t)
         query = NoisyQuery(noisy, np.full(len(noisy), signal), np.full(len(noisy), sigma**2))
-        with self._compared(query, t, progress) as blocks:
+        with self._compared(query, t, report) as blocks:
             expected = _mean_colour(blocks)
             if origin is not None:
                 for places, part, block in _in_place(blocks):
@@ -174,24 +169,12 @@ class ScoreMachine:
         return expected.transpose(0, 2, 1).reshape(noisy.shape).astype(np.float32)
 
     def _compared(
-        self,
-        query: NoisyQuery,
-        t: int,
-        progress: Callable[[int], None] | None = None,
-        most_images: int = MOST_IMAGES,
+        self, query: NoisyQuery, t: int, report: Report | None, most_images: int = MOST_IMAGES
     ) -> AbstractContextManager[Blocks]:
         pixels = math.prod(self.train.shape[1:])
         comparison = Comparison(self.patch_at(t), 1, "orthonormal", self.border, k=pixels)  # every patch counts
-        return compared(
-            self._engine,
-            query,
-            self.train,
-            comparison,
-            self.compute.budget,
-            colours=True,
-            most_images=most_images,
-            progress=progress,
-        )
+        work = LocalWork(self._engine, self.train, self.compute.budget)
+        return work.compared(Job(query, comparison, report), colours=True, most_images=most_images)
 
     @cached_property
     def _engine(self) -> Engine:
@@ -214,13 +197,7 @@ class ScoreMachine:
     # -- painting -----------------------------------------------------------------------------------------
 
     def sample(
-        self,
-        n: int = 1,
-        *,
-        steps: int = 20,
-        seed: int = 0,
-        eta: float = 0.0,
-        progress: Progress | None = None,
+        self, n: int = 1, *, steps: int = 20, seed: int = 0, eta: float = 0.0, progress: Progress | None = None
     ) -> Samples:
         """Paint n new images from noise, by DDIM, and record where their pixels come from.
 
@@ -252,24 +229,22 @@ class ScoreMachine:
         rngs = [np.random.default_rng((seed, number)) for number in range(n)]
         count = Counter(progress, n * len(times) * len(self.train))
         painted = [self._painted(rngs[batch], times, eta, count) for batch in self._batches(n)]
-        return Samples(
-            np.concatenate([part.images for part in painted]), Provenance.joined([part.provenance for part in painted])
-        )
+        provenance = Provenance.joined([part.provenance for part in painted])
+        return Samples(np.concatenate([part.images for part in painted]), provenance)
 
     def _painted(self, rngs: list[np.random.Generator], times: list[int], eta: float, count: Counter) -> Samples:
         """One batch of samples."""
         _, height, width = self.train.shape
 
-        def noise() -> NDArray[np.float32]:
+        def noise() -> Pixels:
             return np.stack([rng.standard_normal(self.train.shape, dtype=np.float32) for rng in rngs])
 
         x = noise()
         origin = np.zeros((len(rngs), height * width, len(self.train)), dtype=np.float32)
         known = 0.0  # how much of the picture earlier steps have settled
-        for t, then in zip(times, [*times[1:], None], strict=True):
-            signal, sigma = self.schedule.at(t)
-            next_signal, next_sigma = (1.0, 0.0) if then is None else self.schedule.at(then)
-            expected = self._expected(x, t, origin, next_signal - known, count.per_image(len(rngs)))
+        levels = [*map(self.schedule.at, times), (1.0, 0.0)]
+        for t, (signal, sigma), (next_signal, next_sigma) in zip(times, levels, levels[1:], strict=False):
+            expected = self._expected(x, t, origin, next_signal - known, count.add)
             known = next_signal
             fresh = eta * next_sigma / sigma * math.sqrt(max(0.0, 1 - (signal / next_signal) ** 2))
             eps = (x - signal * expected) / sigma
@@ -285,7 +260,7 @@ class ScoreMachine:
         self,
         images: Any,
         *,
-        timesteps: Iterable[int] | None = None,
+        timesteps: Timesteps = None,
         draws: int = 1,
         seed: int = 0,
         progress: Progress | None = None,
@@ -298,13 +273,20 @@ class ScoreMachine:
         Returns
         -------
         Provenance
+
+        Examples
+        --------
+        >>> from patchtrace.demo import postcards
+        >>> cards = postcards(5, size=16)
+        >>> ScoreMachine(cards).trace(cards.subset([3]), timesteps=[50]).shares.argmax(axis=1)
+        array([3])
         """
         opened = self.train.open_like(images)
         next(self._batches(1))  # raises if the weights of a picture do not fit
         _, height, width = self.train.shape
         traced: list[Provenance] = []
         origin = np.zeros((1, height * width, len(self.train)), dtype=np.float32)
-        for _, level, blocks in self._levels(opened, timesteps, draws, seed, progress):
+        for _, level, blocks in self._levels(opened, timesteps, draws, seed, progress, MOST_IMAGES):
             for places, part, block in _in_place(blocks):
                 origin[0, :, places] += np.einsum("vl,vln->ln", part / (level.levels * draws), block.share)
             if level.last:
@@ -316,12 +298,12 @@ class ScoreMachine:
         self,
         images: Any,
         *,
-        timesteps: Iterable[int] | None = None,
+        timesteps: Timesteps = None,
         draws: int = 1,
         seed: int = 0,
         weights: ArrayLike | None = None,
         progress: Progress | None = None,
-    ) -> NDArray[np.float64]:
+    ) -> Values:
         """The simple loss of diffusion models: mean squared error of the predicted noise, over timesteps and draws.
 
         Parameters
@@ -343,6 +325,15 @@ class ScoreMachine:
         Returns
         -------
         float64 (images,), or with weights (machines, images)
+
+        Examples
+        --------
+        >>> from patchtrace.demo import postcards
+        >>> cards = postcards(5, size=16)
+        >>> machines = [[1, 1, 1, 1, 1], [1, 1, 1, 0, 1]]  # with all images, and without the one in question
+        >>> with_it, without_it = ScoreMachine(cards).loss(cards.subset([3]), weights=machines)
+        >>> bool(with_it[0] < without_it[0])
+        True
         """
         opened = self.train.open_like(images)
         rows = self._checked_weights(weights)
@@ -356,18 +347,18 @@ class ScoreMachine:
                     one = {"timesteps": [level.t], "draws": draws, "seed": seed, "weights": rows[row][None, kept]}
                     losses[row, q] += alone.loss(opened.subset([q]), **one)[0, 0] / level.levels
                 else:
-                    losses[row, q] += level.error(expected).sum()
+                    losses[row, q] += (level.factor * (level.clean - expected) ** 2).sum()
         return losses[0] if weights is None else losses
 
     def influence(
         self,
         images: Any,
         *,
-        timesteps: Iterable[int] | None = None,
+        timesteps: Timesteps = None,
         draws: int = 1,
         seed: int = 0,
         progress: Progress | None = None,
-    ) -> NDArray[np.float64]:
+    ) -> Values:
         """The exact derivative of :meth:`loss` by the weight of each training image; parameters as those of ``loss``.
 
         Below 0: with more of this image the machine would denoise the picture better. Above 0: worse. At a pixel it is
@@ -377,10 +368,17 @@ class ScoreMachine:
         Returns
         -------
         float64 (images, train)
+
+        Examples
+        --------
+        >>> from patchtrace.demo import postcards
+        >>> cards = postcards(5, size=16)
+        >>> ScoreMachine(cards).influence(cards.subset([3])).argmin(axis=1)
+        array([3])
         """
         opened = self.train.open_like(images)
         found = np.zeros((len(opened), len(self.train)))
-        for q, level, blocks in self._levels(opened, timesteps, draws, seed, progress):
+        for q, level, blocks in self._levels(opened, timesteps, draws, seed, progress, MOST_IMAGES):
             expected = _mean_colour(blocks)
             off = level.clean - expected  # (draws, pixels, channels)
             along = (off * expected).sum(axis=2)
@@ -392,38 +390,28 @@ class ScoreMachine:
         return found
 
     def _levels(
-        self,
-        images: ImageSet,
-        timesteps: Iterable[int] | None,
-        draws: int,
-        seed: int,
-        progress: Progress | None,
-        most_images: int = MOST_IMAGES,
+        self, images: ImageSet, timesteps: Timesteps, draws: int, seed: int, progress: Progress | None, most: int
     ) -> Iterator[tuple[int, _Level, Blocks]]:
         """Each image at each timestep, compared with the training set: its number, the level, the answers."""
         last = len(self.schedule)
         times = sorted({(2 * i + 1) * last // 20 for i in range(10)}) if timesteps is None else list(timesteps)
         if not times or draws < 1:
             raise PatchtraceError(f"timesteps are {times} and draws is {draws}: use at least one of each")
-        count = Counter(progress, len(images) * len(times) * len(self.train))
+        count = Counter(progress, len(images) * len(times) * draws * len(self.train))
         for q in range(len(images)):
             clean = images.block(q, q + 1)[0]
             for t in times:
                 signal, sigma = self.schedule.at(t)
-                eps = np.stack(
-                    [
-                        np.random.default_rng((seed, t, draw)).standard_normal(clean.shape, dtype=np.float32)
-                        for draw in range(draws)
-                    ]
-                )
+                rngs = [np.random.default_rng((seed, t, draw)) for draw in range(draws)]
+                eps = np.stack([rng.standard_normal(clean.shape, dtype=np.float32) for rng in rngs])
                 factor = (signal / sigma) ** 2 / (len(times) * draws * clean.size)
                 pixels = clean.reshape(len(clean), -1).T.astype(np.float64)
                 level = _Level(t, pixels, factor, len(times), t == times[-1])
                 query = NoisyQuery.of(clean, eps, signal, sigma)
-                with self._compared(query, t, count.add, most_images) as blocks:
+                with self._compared(query, t, count.add, most) as blocks:
                     yield q, level, blocks
 
-    def _checked_weights(self, weights: ArrayLike | None) -> NDArray[np.float64]:
+    def _checked_weights(self, weights: ArrayLike | None) -> Values:
         rows = np.ones((1, len(self.train))) if weights is None else np.asarray(weights, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != len(self.train) or not np.isfinite(rows).all() or (rows < 0).any():
             raise PatchtraceError(
@@ -438,16 +426,13 @@ class _Level(NamedTuple):
     """A picture at one timestep."""
 
     t: int
-    clean: NDArray[np.float64]  # (pixels, channels)
+    clean: Values  # (pixels, channels)
     factor: float  # from squared errors of pixels to this level's part in the loss
     levels: int  # timesteps in all
     last: bool  # of this picture
 
-    def error(self, expected: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self.factor * (self.clean - expected) ** 2
 
-
-def _in_place(blocks: Blocks) -> Iterator[tuple[slice, NDArray[np.float64], BlockResult]]:
+def _in_place(blocks: Blocks) -> Iterator[tuple[slice, Values, BlockResult]]:
     """The answers, each with the places of its images in the training set."""
     start = 0
     for part, block in blocks:
@@ -456,7 +441,7 @@ def _in_place(blocks: Blocks) -> Iterator[tuple[slice, NDArray[np.float64], Bloc
         start = stop
 
 
-def _mean_colour(blocks: Blocks) -> NDArray[np.float64]:
+def _mean_colour(blocks: Blocks) -> Values:
     """What each pixel is expected to be: (versions, pixels, channels)."""
     mean = np.zeros((1, 1, 1))
     for part, block in blocks:

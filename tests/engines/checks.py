@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from patchtrace.engines import Question
 from patchtrace.engines.reference import ReferenceEngine
 
 ROOMY = 1 << 30
@@ -15,12 +16,12 @@ def pixels(images, count):
 
 
 def assert_same(engine, case, memory=ROOMY):
-    ours = engine.compare(*case, memory=memory, colours=True)
-    oracle = ReferenceEngine().compare(*case, memory=ROOMY, colours=True)
+    ours = engine.compare(Question(*case, memory=memory, colours=True))
+    oracle = ReferenceEngine().compare(Question(*case, memory=ROOMY, colours=True))
     np.testing.assert_allclose(ours.log_normaliser, oracle.log_normaliser, rtol=1e-6, atol=1e-4)
     assert_same_scores(ours, oracle)
     assert_same_colours(ours, oracle, case[1])
-    plain = engine.compare(*case, memory=memory)
+    plain = engine.compare(Question(*case, memory=memory))
     assert plain.colour is None
     np.testing.assert_array_equal(plain.share, ours.share)
 

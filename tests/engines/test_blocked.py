@@ -12,7 +12,7 @@ from engines.strategies import LARGE, SMALL, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from patchtrace.engines import Comparison, NoisyQuery, preparation
+from patchtrace.engines import Comparison, NoisyQuery, Question, preparation
 from patchtrace.engines.blocked import BlockedEngine
 from patchtrace.recipe import Recipe
 
@@ -73,7 +73,7 @@ def test_equals_the_oracle_on_grey_and_on_many_coloured_images_in_several_versio
     comparison = Comparison(4, 1, "orthonormal", border, 20)
     assert_same((query, block, comparison), memory=500_000)
     assert set(precisions) == {np.float32}
-    colour = BlockedEngine().compare(query, block, comparison, ROOMY, colours=True).colour
+    colour = BlockedEngine().compare(Question(query, block, comparison, ROOMY, colours=True)).colour
     assert (colour.dtype, colour.shape) == (np.float32, (3, comparison.patches(17, 19), 4, channels))
 
 
@@ -111,7 +111,7 @@ def test_presets_on_pictures_stay_in_float32(precisions, collection):
         noise = np.random.default_rng(0).standard_normal(block[:1].shape)
         query = NoisyQuery.of(block[0], noise, *recipe.noise_at(level.t))
         for scale in level.scales:
-            BlockedEngine().compare(query, block, Comparison.of(scale, recipe), ROOMY)
+            BlockedEngine().compare(Question(query, block, Comparison.of(scale, recipe), ROOMY))
     assert set(precisions) == {np.float32}
 
 
@@ -127,7 +127,7 @@ def test_working_memory_stays_within_the_budget(patch, colours):
     tracemalloc.start()
     try:
         comparison = Comparison(patch, 1, "orthonormal", "match", 100)
-        BlockedEngine().compare(query, block, comparison, budget, colours=colours)
+        BlockedEngine().compare(Question(query, block, comparison, budget, colours=colours))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -66,12 +66,15 @@ def pieces(images=None, count=3):
         Job(NoisyQuery.of(train.block(q, q + 1)[0], noise, 0.8, 0.6), replace(comparison, flips=bool(q % 2)))
         for q in range(count)
     ]
-    here = list(LocalWork(get_engine(Compute(engine="native")), train, Budget(MEMORY)).masses(jobs))
-    return train, jobs, here
+    return train, jobs, list(native_work(train).masses(jobs))
 
 
-def on(client, train, memory=MEMORY, **options):
-    return dask_work.DaskWork(client, get_engine(Compute(engine="native")), train, Budget(memory), **options).masses
+def native_work(train, memory=MEMORY, rest=None):
+    return LocalWork(get_engine(Compute(engine="native")), train, Budget(memory), rest)
+
+
+def on(client, train, memory=MEMORY, rest=None, **options):
+    return dask_work.DaskWork(client, native_work(train, memory, rest), **options).masses
 
 
 def test_a_scheduler_gives_the_same_bits_as_one_process(two):
@@ -114,7 +117,7 @@ def test_versions_that_do_not_fit_together_are_compared_one_after_the_other(two)
     train, jobs, here = pieces()
     memory = 200_000
     flipped = replace(jobs[0].comparison, flips=True)
-    size, _, together = fold.cut(get_engine(Compute(engine="native")), jobs[0].query, train, flipped, Budget(memory))
+    size, _, together = native_work(train, memory).cut(Job(jobs[0].query, flipped))
     assert (size, together) == (8, 1)
     for one, other in zip(on(two, train, memory)(jobs), here, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -245,18 +248,18 @@ def test_workers_compute_with_the_instructions_of_who_asks(two, monkeypatch):
     train, jobs, _ = pieces(count=1)
     slowest = NativeEngine(instructions=instruction_sets()[-1])
     (here,) = LocalWork(slowest, train, Budget(MEMORY)).masses(jobs)
-    (there,) = dask_work.DaskWork(two, slowest, train, Budget(MEMORY)).masses(jobs)
+    (there,) = dask_work.DaskWork(two, LocalWork(slowest, train, Budget(MEMORY))).masses(jobs)
     np.testing.assert_array_equal(there, here)
     monkeypatch.setattr(slowest, "instructions", "abacus")
     with pytest.raises(PatchtraceError, match="does not have abacus"):
-        list(dask_work.DaskWork(two, slowest, train, Budget(MEMORY)).masses(jobs))
+        list(dask_work.DaskWork(two, LocalWork(slowest, train, Budget(MEMORY))).masses(jobs))
 
 
 def test_a_disk_that_does_not_answer_ends_the_run(two):
     def fails(*_):
         raise TimeoutError("the disk")
 
-    work = dask_work.DaskWork(two, get_engine(Compute(engine="native")), ImageSet.open(TRAIN), Budget(MEMORY))
+    work = dask_work.DaskWork(two, native_work(ImageSet.open(TRAIN)))
     with pytest.raises(PatchtraceError, match="could not read its images: the disk"):
         work._collect([two.submit(fails, pure=False)], lambda *_: None)
 
@@ -265,7 +268,7 @@ def test_a_disk_that_does_not_answer_ends_the_run(two):
 def test_images_that_stand_for_others_count_the_same(two):
     train, jobs, _ = pieces(count=2)
     some, rest = train.subset(range(50)), Rest(train.subset(range(50, 90)), 1.75)
-    here = LocalWork(get_engine(Compute(engine="native")), some, Budget(MEMORY), rest).masses(jobs)
+    here = native_work(some, rest=rest).masses(jobs)
     for one, there in zip(here, on(two, some, rest=rest)(jobs), strict=True):
         np.testing.assert_array_equal(there, one)
 
@@ -280,7 +283,7 @@ def test_without_workers_it_waits_for_some():
 def test_a_scheduler_that_is_lost_is_told(two):
     with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0") as short:
         client = distributed.Client(short)
-        work = dask_work.DaskWork(client, get_engine(Compute(engine="native")), ImageSet.open(TRAIN), Budget(MEMORY))
+        work = dask_work.DaskWork(client, native_work(ImageSet.open(TRAIN)))
         future = client.submit(time.sleep, 30)
     try:
         with pytest.raises(PatchtraceError, match="scheduler is gone"):

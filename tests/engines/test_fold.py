@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 
 from patchtrace import Compute
 from patchtrace.compute import Budget
-from patchtrace.engines import Comparison, Job, LocalWork, NoisyQuery, fold, get_engine
+from patchtrace.engines import Comparison, Job, LocalWork, NoisyQuery, Question, fold, get_engine
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 
@@ -40,12 +40,12 @@ def test_one_image_at_a_time_equals_all_at_once(case):
 def test_a_budget_of_nothing_does_use_the_file(monkeypatch):
     written = []
 
-    class Recording(fold._Waiting):
-        def __exit__(self, *args):
+    class Recording(fold.Blocks):
+        def close(self):
             written.append(self._file.seek(0, 2))
-            super().__exit__(*args)
+            super().close()
 
-    monkeypatch.setattr(fold, "_Waiting", Recording)
+    monkeypatch.setattr(fold, "Blocks", Recording)
     rng = np.random.default_rng(0)
     block = rng.uniform(-1, 1, (4, 1, 5, 5)).astype(np.float32)
     query = NoisyQuery.of(block[0], rng.standard_normal((1, 1, 5, 5)), 0.9, 0.4)
@@ -74,9 +74,9 @@ def test_a_mirror_is_one_more_image_whose_mass_goes_to_its_image(case):
 def test_a_second_copy_takes_its_part_of_every_patch(case):
     """Without the cut at k, a patch share s becomes s / (1 + s) for each copy, and r / (1 + s) for any other."""
     case = case._replace(comparison=replace(case.comparison, k=10_000))
-    once = get_engine(Compute(engine="reference")).compare(*case, memory=ROOMY)
+    once = get_engine(Compute(engine="reference")).compare(Question(*case, memory=ROOMY))
     twice = get_engine(Compute(engine="reference")).compare(
-        *case._replace(block=np.concatenate([case.block, case.block[:1]])), memory=ROOMY
+        Question(*case._replace(block=np.concatenate([case.block, case.block[:1]])), memory=ROOMY)
     )
     share = once.share
     expected = share / (1 + share[:, :, :1])
@@ -101,9 +101,9 @@ def test_masses_sum_to_the_number_of_patches_without_the_cut_and_to_less_with_it
 @given(cases(most_images=4))
 def test_normalisers_of_blocks_add_up(case):
     engine = get_engine(Compute(engine="blocked"))
-    whole = engine.compare(*case, memory=ROOMY).log_normaliser
+    whole = engine.compare(Question(*case, memory=ROOMY)).log_normaliser
     singles = [
-        engine.compare(*case._replace(block=case.block[n : n + 1]), memory=ROOMY).log_normaliser
+        engine.compare(Question(*case._replace(block=case.block[n : n + 1]), memory=ROOMY)).log_normaliser
         for n in range(len(case.block))
     ]
     np.testing.assert_allclose(logsumexp(singles, axis=0), whole, rtol=1e-6, atol=1e-4)
@@ -132,8 +132,9 @@ def test_no_bit_depends_on_threads_or_on_what_goes_together(monkeypatch, patchwo
     scale = size[0] * size[1] / 72
     for threads, memory in ((1, ROOMY), (2, ROOMY), (3, int(scale * 600_000)), (1, int(scale * 400_000))):
         engine = get_engine(Compute(engine="native", threads=threads))
-        cuts.add(fold.cut(engine, query, train, comparison, Budget(memory)))
-        found.extend(LocalWork(engine, train, Budget(memory)).masses([Job(query, comparison)]))
+        work, job = LocalWork(engine, train, Budget(memory)), Job(query, comparison)
+        cuts.add(work.cut(job))
+        found.extend(work.masses([job]))
     assert {images for images, _, _ in cuts} == {16}
     assert len({together for _, _, together in cuts}) == 3
     for masses in found[1:]:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from patchtrace import Compute
-from patchtrace.engines import Comparison, NoisyQuery, SlowEngineWarning, get_engine, native, preparation
+from patchtrace.engines import Comparison, NoisyQuery, Question, SlowEngineWarning, get_engine, native, preparation
 from patchtrace.errors import PatchtraceError
 from patchtrace.recipe import Recipe
 
@@ -66,8 +66,8 @@ def test_float32_equals_the_oracle_where_it_is_not_chosen_by_itself_too(instruct
         if len(noisy) == 0:
             return
         query = NoisyQuery(*(part[noisy] for part in (case.query.versions, case.query.signal, case.query.variance)))
-        ours = native.NativeEngine(1, instructions).compare(query, case.block, case.comparison, ROOMY)
-        oracle = get_engine(Compute(engine="reference")).compare(query, case.block, case.comparison, ROOMY)
+        ours = native.NativeEngine(1, instructions).compare(Question(query, case.block, case.comparison, ROOMY))
+        oracle = get_engine(Compute(engine="reference")).compare(Question(query, case.block, case.comparison, ROOMY))
         np.testing.assert_allclose(ours.share.sum(axis=1), oracle.share.sum(axis=1), rtol=1e-3, atol=1e-6)
 
     equals()
@@ -104,7 +104,7 @@ def test_ties_are_counted_as_often_as_k_allows(k):
     """All partners alike: the k best are any k of them, and their part is k / all."""
     block = np.zeros((1, 3, 24, 24), np.float32)
     query = NoisyQuery.of(block[0], np.random.default_rng(0).standard_normal(block.shape), 0.5, np.sqrt(0.75))
-    result = native.NativeEngine().compare(query, block, Comparison(5, 1, "mean", "valid", k), ROOMY)
+    result = native.NativeEngine().compare(Question(query, block, Comparison(5, 1, "mean", "valid", k), ROOMY))
     np.testing.assert_allclose(result.share, min(1, k / 400), rtol=1e-5)
 
 
@@ -140,10 +140,10 @@ def test_many_versions_and_few_images_equal_each_of_them_alone():
     signal, sigma = (np.sqrt(x)[:, None, None, None] for x in (abar, 1 - abar))
     query = NoisyQuery((signal * block[0] + sigma * noise).astype(np.float32), np.sqrt(abar), 1 - abar)
     comparison = Comparison(7, 1, "orthonormal", "match", 30)
-    together = native.NativeEngine(2).compare(query, block, comparison, ROOMY)
+    together = native.NativeEngine(2).compare(Question(query, block, comparison, ROOMY))
     for v in range(5):
         one = NoisyQuery(query.versions[v : v + 1], query.signal[v : v + 1], query.variance[v : v + 1])
-        alone = native.NativeEngine(1).compare(one, block, comparison, ROOMY)
+        alone = native.NativeEngine(1).compare(Question(one, block, comparison, ROOMY))
         np.testing.assert_array_equal(together.share[v], alone.share[0])
         np.testing.assert_array_equal(together.log_normaliser[v], alone.log_normaliser[0])
 
@@ -153,7 +153,7 @@ def test_threads_and_neighbours_change_no_bit():
     block = rng.uniform(-1, 1, (9, 3, 24, 24)).astype(np.float32)
     query = NoisyQuery.of(block[0], rng.standard_normal(block[:1].shape), 0.8, 0.6)
     comparison = Comparison(5, 1, "orthonormal", "match", 40)
-    results = [native.NativeEngine(threads).compare(query, block, comparison, ROOMY) for threads in (1, 2, 5)]
+    results = [native.NativeEngine(threads).compare(Question(query, block, comparison, ROOMY)) for threads in (1, 2, 5)]
     for result in results[1:]:
         np.testing.assert_array_equal(result.share, results[0].share)
         np.testing.assert_array_equal(result.log_normaliser, results[0].log_normaliser)
@@ -164,11 +164,11 @@ def test_two_python_threads_can_compare_at_once():
     block = rng.uniform(-1, 1, (8, 3, 20, 20)).astype(np.float32)
     query = NoisyQuery.of(block[0], rng.standard_normal(block[:1].shape), 0.8, 0.6)
     comparison = Comparison(5, 1, "orthonormal", "match", 40)
-    expected = native.NativeEngine(1).compare(query, block, comparison, ROOMY).share
+    expected = native.NativeEngine(1).compare(Question(query, block, comparison, ROOMY)).share
     found = {}
 
     def work(name):
-        found[name] = native.NativeEngine(2).compare(query, block, comparison, ROOMY).share
+        found[name] = native.NativeEngine(2).compare(Question(query, block, comparison, ROOMY)).share
 
     threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
     for thread in threads:
@@ -185,12 +185,13 @@ def test_ctrl_c_is_heard_inside_one_long_call():
     code = textwrap.dedent("""
         import numpy as np, sys
         from patchtrace.compute import Compute
-        from patchtrace.engines import Comparison, NoisyQuery, get_engine
+        from patchtrace.engines import Comparison, NoisyQuery, Question, get_engine
         block = np.random.default_rng(0).uniform(-1, 1, (2000, 3, 64, 64)).astype(np.float32)
         query = NoisyQuery.of(block[0], block[1:2], 0.8, 0.6)
         print("ready", flush=True)
         try:
-            get_engine(Compute(engine="native")).compare(query, block, Comparison(5, 1, "mean", "match", 100), 1 << 30)
+            question = Question(query, block, Comparison(5, 1, "mean", "match", 100), 1 << 30)
+            get_engine(Compute(engine="native")).compare(question)
         except KeyboardInterrupt:
             print("heard", flush=True)
     """)

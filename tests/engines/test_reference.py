@@ -11,12 +11,12 @@ from engines.strategies import Case, cases
 from hypothesis import given
 from scipy.special import logsumexp
 
-from patchtrace.engines import Comparison, NoisyQuery
+from patchtrace.engines import Comparison, NoisyQuery, Question
 from patchtrace.engines.reference import ReferenceEngine
 
 
 def compare(case: Case):
-    return ReferenceEngine().compare(*case, memory=1 << 30)
+    return ReferenceEngine().compare(Question(*case, memory=1 << 30))
 
 
 def patch_by_loops(image, top, left, comparison, pad_value):
@@ -69,7 +69,9 @@ def test_equals_the_formula_written_out(border, patch, pool, pooling):
     image_patches = [all_patches_by_loops(signal * image.astype(float), comparison, constant) for image in block]
 
     result = ReferenceEngine().compare(
-        NoisyQuery(query[None], np.array([signal]), np.array([variance])), block, comparison, 1 << 30, colours=True
+        Question(
+            NoisyQuery(query[None], np.array([signal]), np.array([variance])), block, comparison, 1 << 30, colours=True
+        )
     )
     # the middle pixel of each patch: under a padded border that is every pixel in turn (the last ones not for even P)
     inset = (patch - 1) // 2 if border == "valid" else 0

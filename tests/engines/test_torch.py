@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import patchtrace.engines.torch as module
-from patchtrace.engines import Comparison, NoisyQuery, preparation
+from patchtrace.engines import Comparison, NoisyQuery, Question, preparation
 from patchtrace.engines.convolution import ConvolutionEngine
 from patchtrace.engines.reference import ReferenceEngine
 from patchtrace.engines.torch import TorchEngine
@@ -56,15 +56,15 @@ def noisy(clean, variance=0.19, draws=1):
 def assert_same(engine, case, memory=ROOMY):
     """Scores to 1e-5 relative; plain convolution adds up a whole patch in one go, and rounds that much more."""
     times = 3 if engine.name == "convolution" else 1
-    ours = engine.compare(*case, memory=memory, colours=True)
-    oracle = ReferenceEngine().compare(*case, memory=ROOMY, colours=True)
+    ours = engine.compare(Question(*case, memory=memory, colours=True))
+    oracle = ReferenceEngine().compare(Question(*case, memory=ROOMY, colours=True))
     assert (ours.log_normaliser.dtype, ours.share.dtype, ours.colour.dtype) == (np.float64, np.float32, np.float32)
     np.testing.assert_allclose(ours.log_normaliser, oracle.log_normaliser, rtol=1e-6, atol=2e-4 * times)
     scores, expected = (r.share.sum(axis=1, dtype=np.float64) for r in (ours, oracle))
     np.testing.assert_allclose(scores, expected, rtol=1e-5 * times, atol=1e-9)
     assert ours.colour.shape == oracle.colour.shape
     assert_same_colours(ours, oracle, case[1])
-    plain = engine.compare(*case, memory=memory)
+    plain = engine.compare(Question(*case, memory=memory))
     assert plain.colour is None
     np.testing.assert_array_equal(plain.share, ours.share)
 
@@ -154,7 +154,7 @@ import resource, sys
 import numpy as np
 import patchtrace.engines.torch as module
 from patchtrace.compute import Compute
-from patchtrace.engines import Comparison, NoisyQuery, get_engine, preparation
+from patchtrace.engines import Comparison, NoisyQuery, Question, get_engine, preparation
 
 name, dtype, colours = sys.argv[1], sys.argv[2], sys.argv[3] == "True"
 patch, budget = map(int, sys.argv[4:])
@@ -164,9 +164,9 @@ block = np.random.default_rng(0).uniform(-1, 1, (24, 3, 32, 32)).astype(np.float
 query = NoisyQuery.of(block[0], block[:1], 0.9, np.sqrt(0.19))
 engine = get_engine(Compute(engine=name, device="cpu", threads=1))
 comparison = Comparison(patch, 1, "orthonormal", "match", 100)
-engine.compare(query, block[:1], comparison, 1, colours=colours)
+engine.compare(Question(query, block[:1], comparison, 1, colours=colours))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-engine.compare(query, block, comparison, budget, colours=colours)
+engine.compare(Question(query, block, comparison, budget, colours=colours))
 print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
 """
 
@@ -199,7 +199,7 @@ def test_no_number_is_asked_back_from_the_device_before_the_end(variance, colour
     engine.device = torch.device("meta")
     block = random_block(4, 18)
     comparison = Comparison(6, 2, "orthonormal", "match", 5)
-    engine.compare(noisy(block[0], variance, draws=2), block, comparison, 1_000_000, colours=colours)
+    engine.compare(Question(noisy(block[0], variance, draws=2), block, comparison, 1_000_000, colours=colours))
     assert ended == ["meta", "meta"]
 
 
@@ -210,7 +210,7 @@ def test_threads_are_set_while_comparing_and_restored_after(monkeypatch):
     monkeypatch.setattr(module, "_masses", lambda *a: seen.append(torch.get_num_threads()) or masses(*a))
     block = random_block(2, 8)
     case = (noisy(block[0]), block, Comparison(3, 1, "orthonormal", "match", 5))
-    TorchEngine(device="cpu", threads=before + 2).compare(*case, ROOMY)
+    TorchEngine(device="cpu", threads=before + 2).compare(Question(*case, ROOMY))
     assert set(seen) == {before + 2}
     assert torch.get_num_threads() == before
 
@@ -227,7 +227,7 @@ def test_float32_is_not_rounded_to_less_whatever_pytorch_is_set_to(engine, monke
     torch.set_float32_matmul_precision("medium")
     try:
         before = [place.fp32_precision for place in places]
-        engine.compare(noisy(block[0]), block, Comparison(3, 1, "orthonormal", "match", 5), ROOMY)
+        engine.compare(Question(noisy(block[0]), block, Comparison(3, 1, "orthonormal", "match", 5), ROOMY))
         assert [place.fp32_precision for place in places] == before
         assert "ieee" not in before
     finally:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from patchtrace import NDA, ImageSet, Level, PatchtraceError, PixelSimilarity, Recipe, Scale, explain
-from patchtrace.engines import NoisyQuery
+from patchtrace.engines import NoisyQuery, Question
 from patchtrace.engines.reference import ReferenceEngine
 from patchtrace.nda.explain import spread
 
@@ -62,7 +62,7 @@ def test_all_pairs_of_patches_are_those_of_the_oracle(train, queries):
     found = explain(result, queries, train)
     noise = np.random.default_rng((0, 200, 0)).standard_normal(train.shape)[None]
     noisy = NoisyQuery.of(queries.block(0, 1)[0], noise, *recipe.noise_at(200))
-    oracle = ReferenceEngine().compare(noisy, train.block(0, 9), found.steps[0].comparison, 0)
+    oracle = ReferenceEngine().compare(Question(noisy, train.block(0, 9), found.steps[0].comparison, 0))
     np.testing.assert_allclose(found.normalisers[0], oracle.log_normaliser, rtol=1e-6)
     pair = found.pair(4, matches=120 * 120)
     assert len(pair.matches) == 120 * 120

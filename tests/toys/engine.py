@@ -1,9 +1,9 @@
 """An engine in one file: the oracle under another name, which counts its calls."""
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from patchtrace.engines import BlockResult
+from patchtrace.engines import BlockResult, Question
 from patchtrace.engines.reference import ReferenceEngine
 
 
@@ -14,7 +14,7 @@ class CountingEngine(ReferenceEngine):
     description: ClassVar[str] = "the oracle, counted"
     calls: ClassVar[int] = 0
 
-    def compare(self, *arguments: Any, **options: Any) -> BlockResult:
+    def compare(self, question: Question) -> BlockResult:
         type(self).calls += 1
         Path("calls.txt").write_text(str(self.calls))
-        return super().compare(*arguments, **options)
+        return super().compare(question)

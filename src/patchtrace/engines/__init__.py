@@ -5,10 +5,9 @@ from __future__ import annotations
 import warnings
 
 from patchtrace.compute import Compute
-from patchtrace.engines import blocked, convolution, native, reference, torch  # they register themselves
-from patchtrace.engines.contract import ENGINES, BlockResult, Comparison, Engine, NoisyQuery, Patchwork
-from patchtrace.engines.fold import Blocks, Job, LocalWork, Rest, Work, compared
-from patchtrace.engines.torch import has_gpu
+from patchtrace.engines import blocked, convolution, native, reference, torch  # noqa: F401  # they register
+from patchtrace.engines.contract import ENGINES, BlockResult, Comparison, Engine, NoisyQuery, Patchwork, Question
+from patchtrace.engines.fold import Blocks, Job, LocalWork, Rest, Work
 from patchtrace.errors import PatchtraceError
 
 
@@ -45,18 +44,14 @@ def get_engine(compute: Compute, pairs: int = 0) -> Engine:
     >>> get_engine(Compute(engine="reference")).name
     'reference'
     """
-    names = engine_names()
-    if compute.engine != "auto":
-        if compute.engine not in names:
-            raise PatchtraceError(f"there is no engine {compute.engine!r}: use one of auto, {', '.join(names)}")
-        return ENGINES[compute.engine].create(compute)
-    chosen = next(name for name in names if ENGINES[name].suits(compute, pairs))
-    if chosen == "blocked":
-        warnings.warn(
-            "the native engine was not built, so the slower NumPy engine is used; see `patchtrace doctor`",
-            SlowEngineWarning,
-            stacklevel=2,
-        )
+    names, chosen = engine_names(), compute.engine
+    if chosen == "auto":
+        chosen = next(name for name in names if ENGINES[name].suits(compute, pairs))
+        if chosen == "blocked":
+            missing = "the native engine was not built, so the slower NumPy engine is used; see `patchtrace doctor`"
+            warnings.warn(missing, SlowEngineWarning, stacklevel=2)
+    if chosen not in names:
+        raise PatchtraceError(f"there is no engine {chosen!r}: use one of auto, {', '.join(names)}")
     return ENGINES[chosen].create(compute)
 
 
@@ -70,16 +65,10 @@ __all__ = [
     "LocalWork",
     "NoisyQuery",
     "Patchwork",
+    "Question",
     "Rest",
     "SlowEngineWarning",
     "Work",
-    "blocked",
-    "compared",
-    "convolution",
     "engine_names",
     "get_engine",
-    "has_gpu",
-    "native",
-    "reference",
-    "torch",
 ]

@@ -9,22 +9,12 @@ computed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from patchtrace.compute import Compute
-from patchtrace.engines.contract import Axis, BlockResult, Comparison, Engine, Floats, NoisyQuery, Patchwork, Version
-from patchtrace.engines.preparation import (
-    Answer,
-    block_result,
-    colour_of,
-    middle_pixels,
-    prepared,
-    query_terms,
-    window,
-)
+from patchtrace.engines import preparation
+from patchtrace.engines.contract import Axis, BlockResult, Comparison, Engine, Float32, Float64, Floats, Question
 
 #: The tables of a chunk of images should stay in the processor's cache; more images at once are slower, not faster.
 CACHE_BYTES = 8 << 20
@@ -43,94 +33,66 @@ class BlockedEngine(Engine):
     def suits(cls, compute: Compute, pairs: int) -> bool:
         return compute.device is None
 
-    def compare(
-        self,
-        query: NoisyQuery,
-        block: NDArray[np.float32],
-        comparison: Comparison,
-        memory: int,
-        *,
-        colours: bool = False,
-    ) -> BlockResult:
+    def compare(self, question: Question) -> BlockResult:
         """See :class:`patchtrace.engines.contract.Engine`."""
-        middles = middle_pixels(block, comparison, colours)
-        return block_result([_compare(version, block, middles, comparison, memory) for version in query], colours)
+        colour = preparation.colour_of(question)
+        terms = (preparation.query_terms(version, colour, question.comparison) for version in question.query)
+        return preparation.block_result([_compare(term, question, colour.mean) for term in terms], question.colours)
 
 
-def _compare(
-    version: Version,
-    block: NDArray[np.float32],
-    middles: NDArray[np.float32],
-    comparison: Comparison,
-    memory: int,
-) -> Answer:
+def _compare(terms: preparation.QueryTerms, question: Question, colour: Float64) -> preparation.Answer:
     """The answer for one noisy query.
 
     With pixel vectors of two channels more, a logit less the query's own term is a plain sum of products:
 
         sum over pixels of < (s x / v, 1, 1), (u, -s^2 ||u||^2 / 2v in two parts) >
     """
-    _, signal, variance, _ = version
-    rows, columns = (comparison.axis(side) for side in block.shape[2:])
-    colour = colour_of(block, comparison)
-    pixels, offset, dtype, noise = query_terms(version, colour, comparison)
+    block, comparison, dtype, noise = question.block, question.comparison, terms.dtype, terms.noise
+    rows, columns = question.rows, question.columns
 
-    def in_rows(picture: NDArray[np.float64], norms: float) -> Floats:
-        with_norms = np.pad(picture * (signal / variance), ((0, 2), (0, 0), (0, 0)), constant_values=norms)
+    def in_rows(picture: Float64, norms: float) -> Floats:
+        with_norms = np.pad(picture * terms.product_factor, ((0, 2), (0, 0), (0, 0)), constant_values=norms)
         return np.ascontiguousarray(_stacked(with_norms[None].astype(dtype), rows, comparison)[0].swapaxes(1, 2))
 
-    query_rows = in_rows(pixels, 1)
-    noise_rows = None if noise is None else _NoiseRows(in_rows(noise.pixels, 0), in_rows(noise.turned, 0), noise.work)
-
+    query_rows = in_rows(terms.pixels, 1)
+    noise_rows = noise and noise._replace(pixels=in_rows(noise.pixels, 0), turned=in_rows(noise.turned, 0))
+    middles = preparation.middle_pixels(question)
     totals = np.empty((rows.positions, columns.positions, len(block)))
     masses = np.empty_like(totals)
     painted = np.empty((*totals.shape, middles.shape[1]), np.float32)
-    for images in _chunks(block, query_rows, rows, memory):
-        train = prepared(block[images], colour.mean, comparison)
-        norms = (train**2).sum(axis=1, keepdims=True) * (-(signal**2) / (2 * variance))
+    for images in _chunks(block, query_rows, rows, question.memory):
+        train = preparation.prepared(block[images], colour, comparison)
+        norms = (train**2).sum(axis=1, keepdims=True) * terms.norm_factor
         # in two parts: where pixels repeat, as in a plain sky, the rounding of one part would add up over the patch
         coarse = norms.astype(dtype).astype(np.float64)
         train_rows = _stacked(np.concatenate([train, coarse, norms - coarse], axis=1).astype(dtype), rows, comparison)
         own_middles: Floats = middles[images].astype(dtype)
-        for row, answer in enumerate(
-            _compare_rows(query_rows, noise_rows, train_rows, own_middles, rows, columns, comparison)
-        ):
+        answers = _compare_rows(question, query_rows, noise_rows, train_rows, own_middles)
+        for row, answer in enumerate(answers):
             totals[row, :, images], masses[row, :, images], painted[row, :, images] = answer
     peak = totals.max(axis=2)
     normaliser = peak + np.log(np.exp(totals - peak[:, :, None]).sum(axis=2))
     share = np.exp(masses - normaliser[:, :, None]).astype(np.float32)
-    flat = (offset.size, len(block))
-    return Answer(normaliser.ravel() + offset, share.reshape(flat), painted.reshape(*flat, -1))
+    flat = (terms.offset.size, len(block))
+    return preparation.Answer(normaliser.ravel() + terms.offset, share.reshape(flat), painted.reshape(*flat, -1))
 
 
 def _stacked(images: Floats, rows: Axis, comparison: Comparison) -> Floats:
     """For each row of patches, the rows of pixels in it: (images, positions, taps * channels, columns)."""
-    taken = [
-        images[:, :, tap * comparison.pool : tap * comparison.pool + rows.positions] for tap in range(comparison.taps)
-    ]
-    return np.concatenate(taken, axis=1).swapaxes(1, 2)
-
-
-class _NoiseRows(NamedTuple):
-    """Noise that is put on patch by patch, and the turned noise, as the query's rows."""
-
-    plain: Floats
-    turned: Floats
-    work: Patchwork
+    starts = range(0, comparison.extent, comparison.pool)
+    return np.concatenate([images[:, :, start : start + rows.positions] for start in starts], axis=1).swapaxes(1, 2)
 
 
 def _compare_rows(
-    query_rows: Floats,
-    noise: _NoiseRows | None,
-    train_rows: Floats,
-    middles: Floats,
-    rows: Axis,
-    columns: Axis,
-    comparison: Comparison,
-) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]]:
-    """For each row of query patches, what :func:`_log_masses` answers over a chunk of images."""
-    first, last = columns.interior[0], columns.interior[-1] + (comparison.taps - 1) * comparison.pool
-    inner = slice(first, last + 1)
+    question: Question, query_rows: Floats, noise: preparation.Noise | None, train_rows: Floats, middles: Floats
+) -> Iterator[tuple[Float64, Float64, Float64]]:
+    """For each row of query patches, what :func:`_log_masses` answers over a chunk of images.
+
+    The two pictures of the noise come as rows, as the query does.
+    """
+    comparison, rows, columns = question.comparison, question.rows, question.columns
+    first, stop = columns.interior.start, columns.interior.stop + comparison.reach
+    inner = slice(first, stop)
     edges = [i for i in range(columns.positions) if i not in columns.interior]
     kept = slice(columns.interior.start, columns.interior.stop)
     depth = query_rows.shape[2]
@@ -152,22 +114,23 @@ def _compare_rows(
         right = interior_matrix if inside else matrix(partners)
 
         def products(left: Floats, right: Floats = right, shape: tuple[int, int] = (images, partner_rows)) -> Floats:
-            table = _product(left[inner], right).reshape(-1, *shape, last + 1 - first)
-            return _diagonal_window(table, comparison).reshape(len(columns.interior), shape[0], -1)
+            table = _product(left[inner], right).reshape(-1, *shape, stop - first)
+            logits = preparation.doubling_window(table, (0, 3), comparison)
+            return np.asarray(logits).reshape(len(columns.interior), shape[0], -1)
 
         logits = products(query_rows[row])
         if noise is not None:
-            of_noise = products(noise.plain[noise.work.rows[row]])[noise.work.columns[kept] - first]
+            of_noise = products(noise.pixels[noise.work.rows[row]])[noise.work.columns[kept] - first]
             logits = logits + of_noise * noise.work.signs[row, kept, None, None]
         inner_middles = partner_middles[..., kept].reshape(images, -1, logits.shape[2])
         total[kept], mass[kept], painted[kept] = _log_masses(logits, inner_middles, comparison.k)
 
         if edges:  # a patch over the left or right border pairs with the same column only
             pixel = np.einsum("cd,nrdc->cnr", query_rows[row], partners)
-            same_column = window(pixel, 0, comparison)
+            same_column = preparation.window(pixel, 0, comparison)
             if noise is not None:
-                of_row = noise.turned[row] if noise.work.turned[row].any() else noise.plain[noise.work.rows[row]]
-                of_noise = window(np.einsum("cd,nrdc->cnr", of_row, partners), 0, comparison)
+                of_row = noise.turned[row] if noise.work.turned[row].any() else noise.pixels[noise.work.rows[row]]
+                of_noise = preparation.window(np.einsum("cd,nrdc->cnr", of_row, partners), 0, comparison)
                 same_column = same_column + of_noise * noise.work.signs[row, :, None, None]
             edge_middles = np.moveaxis(partner_middles[..., edges], -1, 0)
             total[edges], mass[edges], painted[edges] = _log_masses(same_column[edges], edge_middles, comparison.k)
@@ -188,27 +151,7 @@ def _product(left: Floats, right: Floats) -> Floats:
     return product
 
 
-def _diagonal_window(table: Floats, comparison: Comparison) -> Floats:
-    """``sum over e of table[i + e w, ..., j + e w]``: windows of doubling length, so that no rounding adds up."""
-    step, taps = comparison.pool, comparison.taps
-    rows, columns = (n - (taps - 1) * step for n in (table.shape[0], table.shape[-1]))
-    summed, start, length = None, 0, 1
-    while taps:
-        if taps & 1:
-            part = table[start : start + rows, ..., start : start + columns]
-            summed = part if summed is None else summed + part
-            start += length * step
-        taps >>= 1
-        if taps:
-            table = table[: -length * step, ..., : -length * step] + table[length * step :, ..., length * step :]
-            length *= 2
-    assert summed is not None
-    return summed
-
-
-def _log_masses(
-    logits: Floats, middles: Floats, k: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def _log_masses(logits: Floats, middles: Floats, k: int) -> tuple[Float64, Float64, Float64]:
     """Log of the sum of exp, over all and over the k largest; and all middle pixels in units of the latter, summed.
 
     Of logits (columns, images, partners) and middles (images, channels, partners), if need be of each column:
@@ -219,16 +162,15 @@ def _log_masses(
     total = weights.sum(axis=-1, dtype=np.float64)
     painted = np.einsum("...p,...cp->...c", weights, middles)
     count = weights.shape[-1]
+    top = total
     if count > k:
         weights.partition(count - k, axis=-1)
         top = weights[..., count - k :].sum(axis=-1, dtype=np.float64)
-    else:
-        top = total
     base = peak.astype(np.float64)
     return base + np.log(total), base + np.log(top), painted / top[..., None]
 
 
-def _chunks(block: NDArray[np.float32], query_rows: Floats, rows: Axis, memory: int) -> Iterator[slice]:
+def _chunks(block: Float32, query_rows: Floats, rows: Axis, memory: int) -> Iterator[slice]:
     """Slices of the block, so small that the tables of one stay within the memory and near the cache."""
     count, channels = block.shape[:2]
     _, width, depth = query_rows.shape

@@ -14,6 +14,7 @@ machines, with the same result.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.recipe import Border, Pooling, Recipe, Scale
 
 Floats = NDArray[np.floating[Any]]
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,11 @@ class Comparison:
         return self.taps * self.pool
 
     @property
+    def reach(self) -> int:
+        """Pixels from the first tap of a patch to the last."""
+        return (self.taps - 1) * self.pool
+
+    @property
     def pool_divisor(self) -> int:
         """What the sum over a pooling window is divided by."""
         return self.pool if self.pooling == "orthonormal" else self.pool**2
@@ -83,6 +91,10 @@ class Comparison:
         positions = side + 2 * pad - self.patch + 1
         interior = self.inside(side) if self.border == "match" else range(positions)
         return Axis(pad, positions, interior)
+
+    def axes(self, height: int, width: int) -> tuple[Axis, Axis]:
+        """The rows and the columns of patches of a picture."""
+        return self.axis(height), self.axis(width)
 
     def inside(self, side: int) -> range:
         """The positions of patches that hang over no border."""
@@ -97,15 +109,12 @@ class Comparison:
 
     def patches(self, height: int, width: int) -> int:
         """How many patches a picture has."""
-        return self.axis(height).positions * self.axis(width).positions
+        return math.prod(axis.positions for axis in self.axes(height, width))
 
     def pairs(self, height: int, width: int) -> int:
         """How many pairs of patches two pictures have that can carry weight: the measure of the work."""
-        pairs = 1
-        for axis in (self.axis(height), self.axis(width)):
-            inside = len(axis.interior)
-            pairs *= inside**2 + axis.positions - inside
-        return pairs
+        sides = self.axes(height, width)
+        return math.prod(len(axis.interior) ** 2 + axis.positions - len(axis.interior) for axis in sides)
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,7 @@ class BlockResult:
         over images too it is their weighted mean.
     """
 
-    log_normaliser: NDArray[np.float64]
+    log_normaliser: Float64
     share: Floats
     colour: Floats | None = None
 
@@ -142,21 +151,13 @@ class NoisyQuery:
         For a patchwork: ``sqrt(v) eps``, to be put on patch by patch as :class:`Patchwork` says.
     """
 
-    versions: NDArray[np.float32]
-    signal: NDArray[np.float64]
-    variance: NDArray[np.float64]
-    noise: NDArray[np.float32] | None = None
+    versions: Float32
+    signal: Float64
+    variance: Float64
+    noise: Float32 | None = None
 
     @classmethod
-    def of(
-        cls,
-        clean: NDArray[np.float32],
-        noise: NDArray[np.float32],
-        signal: float,
-        sigma: float,
-        *,
-        patchwork: bool = False,
-    ) -> NoisyQuery:
+    def of(cls, clean: Float32, noise: Float32, signal: float, sigma: float, *, patchwork: bool = False) -> NoisyQuery:
         """A clean query (channels, height, width) under each noise of one level (draws, channels, height, width)."""
         levels = np.full(len(noise), signal), np.full(len(noise), sigma**2)
         if patchwork:
@@ -167,36 +168,65 @@ class NoisyQuery:
     @classmethod
     def joined(cls, queries: Sequence[NoisyQuery]) -> NoisyQuery:
         """The versions of several as those of one; all of them patchworks, or none."""
-        apart = [query.noise for query in queries if query.noise is not None]
-        versions, signal, variance = (
-            np.concatenate([getattr(one, name) for one in queries]) for name in ("versions", "signal", "variance")
-        )
-        return cls(versions, signal, variance, np.concatenate(apart) if apart else None)
+        arrays = zip(*((one.versions, one.signal, one.variance, one.noise) for one in queries), strict=True)
+        joined: list[Any] = [None if parts[0] is None else np.concatenate(parts) for parts in arrays]
+        return cls(*joined)
 
     def __len__(self) -> int:
         return len(self.versions)
 
     def part(self, first: int, last: int) -> NoisyQuery:
         """Versions ``first`` to ``last``."""
-        some = slice(first, last)
-        noise = None if self.noise is None else self.noise[some]
-        return NoisyQuery(self.versions[some], self.signal[some], self.variance[some], noise)
+        noise = None if self.noise is None else self.noise[first:last]
+        return NoisyQuery(self.versions[first:last], self.signal[first:last], self.variance[first:last], noise)
 
     def __iter__(self) -> Iterator[Version]:
         noises = [None] * len(self) if self.noise is None else self.noise
-        for pixels, signal, variance, noise in zip(
-            self.versions, self.signal.tolist(), self.variance.tolist(), noises, strict=True
-        ):
-            yield Version(pixels, signal, variance, noise)
+        return map(Version, self.versions, self.signal.tolist(), self.variance.tolist(), noises)
 
 
 class Version(NamedTuple):
     """One noisy version of a query; with ``noise``, as a patchwork."""
 
-    pixels: NDArray[np.float32]
+    pixels: Float32
     signal: float
     variance: float
-    noise: NDArray[np.float32] | None = None
+    noise: Float32 | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What an engine is asked: how one query compares with a block of training images.
+
+    Parameters
+    ----------
+    query : NoisyQuery
+        The query with noise on it, in one or more versions.
+    block : float32 (images, channels, height, width)
+        Training images, without noise and not scaled.
+    comparison : Comparison
+        Patch size, pooling, border rule and k; ``flips`` is ignored.
+    memory : int
+        Bytes of working memory to stay within, as far as one image allows. The answer itself is not counted.
+    colours : bool, default False
+        Whether the answer holds ``colour`` too.
+    """
+
+    query: NoisyQuery
+    block: Float32
+    comparison: Comparison
+    memory: int
+    colours: bool = False
+
+    @property
+    def rows(self) -> Axis:
+        """The rows of patches of these pictures."""
+        return self.comparison.axis(self.block.shape[2])
+
+    @property
+    def columns(self) -> Axis:
+        """The columns of patches."""
+        return self.comparison.axis(self.block.shape[3])
 
 
 class Patchwork(NamedTuple):
@@ -221,17 +251,15 @@ class Patchwork(NamedTuple):
 
     rows: NDArray[np.int32]
     columns: NDArray[np.int32]
-    signs: NDArray[np.float32]
+    signs: Float32
     turned: NDArray[np.bool_]
 
     @classmethod
     def of(cls, comparison: Comparison, height: int, width: int) -> Patchwork:
         rows, columns = (_exchanged(comparison, side) for side in (height, width))
         blocks = np.arange(len(rows))[:, None] // 2 + np.arange(len(columns)) // 2
-        down, across = (
-            np.isin(np.arange(axis.positions), axis.interior, invert=True)
-            for axis in (comparison.axis(height), comparison.axis(width))
-        )
+        axes = comparison.axes(height, width)
+        down, across = (np.isin(np.arange(axis.positions), axis.interior, invert=True) for axis in axes)
         odd = np.arange(len(rows)) % 2 == 1
         signs = np.where(blocks % 2, -1, 1).astype(np.float32)
         return cls(rows, columns, signs, (down & odd)[:, None] & across)
@@ -243,7 +271,7 @@ class Patchwork(NamedTuple):
         return np.asarray(taken * self.signs[extra])
 
 
-def turned(noise: NDArray[np.float32]) -> NDArray[np.float32]:
+def turned(noise: Float32) -> Float32:
     """The noise (..., height, width) moved by half the picture, around its borders: as good as another one."""
     return np.roll(noise, (noise.shape[-2] // 2, noise.shape[-1] // 2), axis=(-2, -1))
 
@@ -309,29 +337,13 @@ class Engine(ABC):
         return True, ""
 
     @abstractmethod
-    def compare(
-        self,
-        query: NoisyQuery,
-        block: NDArray[np.float32],
-        comparison: Comparison,
-        memory: int,
-        *,
-        colours: bool = False,
-    ) -> BlockResult:
+    def compare(self, question: Question) -> BlockResult:
         """Compare one query with a block of training images.
 
         Parameters
         ----------
-        query : NoisyQuery
-            The query with noise on it, in one or more versions.
-        block : float32 (images, channels, height, width)
-            Training images, without noise and not scaled.
-        comparison : Comparison
-            Patch size, pooling, border rule and k; ``flips`` is ignored.
-        memory : int
-            Bytes of working memory to stay within, as far as one image allows. The answer itself is not counted.
-        colours : bool, default False
-            Whether the answer holds ``colour`` too.
+        question : Question
+            The query, the block, and how to compare them.
 
         Returns
         -------

@@ -9,22 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from patchtrace.engines.contract import Axis, BlockResult, Comparison, NoisyQuery, Version
-from patchtrace.engines.preparation import (
-    Answer,
-    Colour,
-    block_result,
-    colour_of,
-    middle_pixels,
-    patch_sums,
-    patches,
-    prepared,
-    query_terms,
-)
-from patchtrace.engines.torch import OnTorch, exact_float32, with_threads
+from patchtrace.engines import preparation
+from patchtrace.engines.contract import Axis, Comparison, Float64, Question
+from patchtrace.engines.preparation import Answer, QueryTerms
+from patchtrace.engines.torch import OnTorch, onto
 
 if TYPE_CHECKING:
     import torch
@@ -41,60 +29,37 @@ class ConvolutionEngine(OnTorch):
     description = "PyTorch, as in the paper, to compare with"
     rank = 30
 
-    def compare(
-        self,
-        query: NoisyQuery,
-        block: NDArray[np.float32],
-        comparison: Comparison,
-        memory: int,
-        *,
-        colours: bool = False,
-    ) -> BlockResult:
-        """See :class:`patchtrace.engines.contract.Engine`. All pairs with at least one image have to fit in memory."""
-        import torch
+    def answers(self, question: Question) -> list[Answer]:
+        """See :class:`OnTorch`. All pairs with at least one image have to fit in memory."""
+        colour = preparation.colour_of(question)
+        terms = (preparation.query_terms(version, colour, question.comparison) for version in question.query)
+        return [self._answer(term, question, colour.mean) for term in terms]
 
-        colour = colour_of(block, comparison)
-        middles = middle_pixels(block, comparison, colours)
-        with exact_float32(), with_threads(self.threads), torch.inference_mode():
-            answers = [self._answer(version, block, middles, colour, comparison, memory) for version in query]
-        return block_result(answers, colours)
-
-    def _answer(
-        self,
-        version: Version,
-        block: NDArray[np.float32],
-        middles: NDArray[np.float32],
-        colour: Colour,
-        comparison: Comparison,
-        memory: int,
-    ) -> Answer:
+    def _answer(self, terms: QueryTerms, question: Question, colour: Float64) -> Answer:
         """The answer for one noisy query."""
         import torch
 
-        _, signal, variance, _ = version
-        pixels, offset, precision, noise = query_terms(version, colour, comparison)
-        dtype = torch.float32 if precision is np.float32 else torch.float64
-        device = torch.device("cpu") if self.device.type == "mps" and dtype == torch.float64 else self.device
-        cut = patches(pixels, comparison)
+        block, comparison, noise = question.block, question.comparison, terms.noise
+        middles = preparation.middle_pixels(question)
+        like = self.empty((), terms)
+        cut = preparation.patches(terms.pixels, comparison)
         if noise is not None:
-            cut = cut + noise.work.placed(*(patches(part, comparison) for part in (noise.pixels, noise.turned)))
-        kernels = torch.from_numpy(cut.reshape(-1, *cut.shape[2:]) * (signal / variance)).to(dtype).to(device)
-        excluded = _excluded(block.shape[2], block.shape[3], comparison, device)
+            pictures = (preparation.patches(part, comparison) for part in (noise.pixels, noise.turned))
+            cut = cut + noise.work.placed(*pictures)
+        kernels = onto(like, cut.reshape(-1, *cut.shape[2:]) * terms.product_factor)
+        excluded = _excluded(question, like.device)
         pairs = 6 * excluded.numel()  # logits, weights, and what top-k and conv2d need
         # counted even without colours: the size decides how conv2d rounds, and shares must not change
         middle_numbers = 4 * block.shape[1] * len(kernels)
-        size = max(1, min(len(block), memory // ((pairs + middle_numbers) * kernels.element_size())))
+        size = max(1, min(len(block), question.memory // ((pairs + middle_numbers) * kernels.element_size())))
         parts = []
         for start in range(0, len(block), size):
             chosen = slice(start, start + size)
-            train = prepared(block[chosen], colour.mean, comparison)
-            norms = patch_sums((train**2).sum(axis=1), comparison) * (-(signal**2) / (2 * variance))
-            images, biases, own_middles = (
-                torch.from_numpy(part).to(dtype).to(device) for part in (train, norms, middles[chosen].copy())
-            )
-            parts.append(
-                self.masses(self.logits(images, kernels, biases, excluded, comparison), own_middles, comparison.k)
-            )
+            train = preparation.prepared(block[chosen], colour, comparison)
+            norms = preparation.patch_sums((train**2).sum(axis=1), comparison) * terms.norm_factor
+            images, biases, own_middles = (onto(like, array) for array in (train, norms, middles[chosen].copy()))
+            logits = self.logits(images, kernels, biases, excluded, comparison)
+            parts.append(self.masses(logits, own_middles, comparison.k))
         found = torch.cat(parts, dim=1).cpu().double()
         peak, total, top = found[:3]  # (images, patches) each
         highest = peak.amax(dim=0)
@@ -102,7 +67,7 @@ class ConvolutionEngine(OnTorch):
         normaliser = (weight * total).sum(dim=0)
         share = (weight * top / normaliser).T
         painted = found[3:].permute(2, 1, 0).float()
-        return Answer((normaliser.log() + highest).numpy() + offset, share.float().numpy(), painted.numpy())
+        return Answer((normaliser.log() + highest).numpy() + terms.offset, share.float().numpy(), painted.numpy())
 
     def logits(
         self, images: Tensor, kernels: Tensor, biases: Tensor, excluded: Tensor, comparison: Comparison
@@ -130,7 +95,7 @@ class ConvolutionEngine(OnTorch):
         return torch.stack([peak, total, top, *painted.unbind(-1)])
 
 
-def _excluded(height: int, width: int, comparison: Comparison, device: torch.device) -> Tensor:
+def _excluded(question: Question, device: torch.device) -> Tensor:
     """Which two patches do not pair: (patches, patches)."""
     import torch
 
@@ -139,5 +104,5 @@ def _excluded(height: int, width: int, comparison: Comparison, device: torch.dev
         inside[axis.interior.start : axis.interior.stop] = True
         return inside & inside[:, None] | torch.eye(axis.positions, dtype=torch.bool, device=device)
 
-    down, across = pairs(comparison.axis(height)), pairs(comparison.axis(width))
+    down, across = pairs(question.rows), pairs(question.columns)
     return ~(down[:, None, :, None] & across[None, :, None, :]).flatten(2).flatten(0, 1)

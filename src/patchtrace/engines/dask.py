@@ -1,9 +1,9 @@
 """The comparisons on many processes or machines, by dask: the same numbers, to the last bit.
 
 A job compares one query, under some draws of one level and at one scale, with the whole set. Its blocks, and runs of
-blocks, are those of one process (:func:`patchtrace.engines.cut`). A task does some consecutive runs and keeps the
-answers where it ran; only the normalisers of its runs come back. Added in the order of the runs they give the
-normaliser of the whole, with which each task sums its answers to one number for each image and version. So the
+blocks, are those of one process (:meth:`patchtrace.engines.LocalWork.cut`). A task does some consecutive runs and
+keeps the answers where it ran; only the normalisers of its runs come back. Added in the order of the runs they give
+the normaliser of the whole, with which each task sums its answers to one number for each image and version. So the
 result does not depend on which worker does a task, how often, and how many runs are in it.
 """
 
@@ -17,17 +17,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from patchtrace.compute import Budget, Compute
-from patchtrace.engines.contract import ENGINES, BlockResult, Comparison, Engine, NoisyQuery
-from patchtrace.engines.fold import Job, Rest, Total, answers, cut, summed_masses
+from patchtrace.engines.contract import ENGINES, BlockResult, Engine, Float64
+from patchtrace.engines.fold import Job, LocalWork, summed_masses
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.progress import Watch
@@ -131,7 +130,6 @@ class _Group:
     """
 
     job: Job
-    query: NoisyQuery
     size: int
     run: int
     last: bool
@@ -148,14 +146,8 @@ class DaskWork:
     ----------
     client : distributed.Client
         Client of the scheduler.
-    engine : Engine
-        Engine of this process; workers use the same, with the same instructions.
-    train : ImageSet
-        The collection.
-    budget : Budget
-        Working memory of each worker.
-    rest : Rest, optional
-        Images that count in normalisers only.
+    local : LocalWork
+        The same work in this process. Workers use its engine, with the same instructions, and its budget each.
     compute : Compute, default Compute()
         Device, and threads: for each task, or, where the workers were started here, for all of them.
     watch : Watch, optional
@@ -163,29 +155,21 @@ class DaskWork:
     """
 
     def __init__(
-        self,
-        client: Client,
-        engine: Engine,
-        train: ImageSet,
-        budget: Budget,
-        rest: Rest | None = None,
-        *,
-        compute: Compute | None = None,
-        watch: Watch | None = None,
+        self, client: Client, local: LocalWork, *, compute: Compute | None = None, watch: Watch | None = None
     ) -> None:
-        self.client, self.engine, self.train, self.budget, self.rest = client, engine, train, budget, rest
+        self.client, self.local, self.watch, self.done = client, local, watch or Watch(), 0
         compute = compute or Compute()
-        there = replace(compute, engine=engine.name, threads=_threads_of_a_task(client, compute.threads), cluster=None)
-        self.setup = _Setup(there, budget, engine.instructions, version("patchtrace"))
-        self.watch, self.done = watch or Watch(), 0
+        threads = _threads_of_a_task(client, compute.threads)
+        there = replace(compute, engine=local.engine.name, threads=threads, cluster=None)
+        self.setup = _Setup(there, local.budget, local.engine.instructions, version("patchtrace"))
         self.asked, self.threads = -math.inf, [0]
 
-    def masses(self, jobs: Iterable[Job]) -> Iterator[NDArray[np.float64]]:
+    def masses(self, jobs: Iterable[Job]) -> Iterator[Float64]:
         """See :class:`patchtrace.engines.Work`."""
         begun: deque[_Group] = deque()
-        found: list[NDArray[np.float64]] = []
+        found: list[Float64] = []
 
-        def finish_first() -> Iterator[NDArray[np.float64]]:
+        def finish_first() -> Iterator[Float64]:
             group = begun.popleft()
             found.append(self.finish(group))
             if group.last:
@@ -212,75 +196,65 @@ class DaskWork:
 
     def begin(self, job: Job) -> Iterator[_Group]:
         """Send the comparisons of a job."""
-        size, run, together = cut(self.engine, job.query, self.train, job.comparison, self.budget)
+        size, run, together = self.local.cut(job)
+        rest = self.local.rest
         for first in range(0, len(job.query), together):
-            query = job.query.part(first, first + together)
-            group = _Group(job, query, size, run, first + together >= len(job.query), [], [])
-            group.units = self._sent(group, self.train)
-            group.rest = self._sent(group, self.rest.images) if self.rest else []
+            last = first + together
+            group = _Group(job.part(first, last), size, run, last >= len(job.query), [], [])
+            group.units = self._sent(group, self.local.train)
+            group.rest = self._sent(group, rest.images) if rest else []
             yield group
 
-    def finish(self, group: _Group) -> NDArray[np.float64]:
+    def finish(self, group: _Group) -> Float64:
         """Wait for a group, and sum its answers: (versions, train)."""
         total = self._total(group, group.units)
-        if self.rest:
-            total = np.logaddexp(total, math.log(self.rest.weight) + self._total(group, group.rest))
-        sums: list[NDArray[np.float64] | None] = [None] * len(group.units)
-        asked = [self._ask(_sums, unit.answers, total) for unit in group.units]
-        self._collect(asked, sums.__setitem__)
-        return np.concatenate([part for part in sums if part is not None], axis=1)
+        if self.local.rest:
+            total = np.logaddexp(total, math.log(self.local.rest.weight) + self._total(group, group.rest))
+        sums: dict[int, Float64] = {}
+        self._collect([self._ask(_sums, unit.answers, total) for unit in group.units], sums.__setitem__)
+        return np.concatenate([sums[number] for number in sorted(sums)], axis=1)
 
-    def _total(self, group: _Group, units: list[_Unit]) -> NDArray[np.float64]:
+    def _total(self, group: _Group, units: list[_Unit]) -> Float64:
         """The normaliser of all units, each added in its turn and then forgotten."""
-        total = Total(group.run)
-        early: dict[int, NDArray[np.float64]] = {}
+        total: Float64 = np.array(-np.inf)
+        early: dict[int, Float64] = {}
         added = 0
 
-        def take(number: int, normalisers: NDArray[np.float64]) -> None:
-            nonlocal added
+        def take(number: int, normalisers: Float64) -> None:
+            nonlocal added, total
             early[number] = normalisers
             while added in early:
-                for each in early.pop(added):
-                    total.add_run(each)
+                total = reduce(np.logaddexp, early.pop(added), total)
                 added += 1
             self.done += 1
             if group.job.progress:
-                group.job.progress(len(group.query) * units[number].images)
+                group.job.progress(len(group.job.query) * units[number].images)
             self._report()
 
         self._collect([unit.normalisers for unit in units], take)
-        return total.whole()
+        return total
 
     def _sent(self, group: _Group, images: ImageSet) -> list[_Unit]:
         """Compare these images, some at a time."""
         some = group.size * group.run * self._runs_of_a_task(group)
+        job = group.job._replace(progress=None)
         units = []
         for start in range(0, len(images), some):
             stop = min(start + some, len(images))
             part = replace(images.subset(range(start, stop)), files=(), skipped=(), remarks=())
-            answer = self.client.submit(
-                _compare,
-                part,
-                group.query,
-                group.job.comparison,
-                group.size,
-                self.setup,
-                pure=False,
-                retries=2,
-            )
+            answer = self.client.submit(_compare, part, job, group.size, self.setup, pure=False, retries=2)
             units.append(_Unit(stop - start, answer, self._ask(_normalisers, answer, group.run)))
         return units
 
     def _runs_of_a_task(self, group: _Group) -> int:
-        size = self.train.shape[1:]
+        train, budget = self.local.train, self.local.budget
         images = group.size * group.run
-        pairs = images * len(group.query) * group.job.comparison.pairs(*size) * group.job.comparison.sides
-        answers = 4 * images * len(group.query) * group.job.comparison.patches(*size)
-        runs = -(-len(self.train) // images)
-        waiting = (self.budget.waiting + self.budget.versions) // WAITING_TASKS
-        most = [PAIRS_OF_A_TASK // pairs, -(-runs // (2 * self.slots())), waiting // answers]
-        if self.train.pixels.in_memory:  # then a task carries its pixels
-            most.append(MOST_PIXELS // (images * self.train.pixels[:1].nbytes))
+        patches, pairs = (images * len(group.job.query) * count for count in self.local.counts(group.job))
+        runs = -(-len(train) // images)
+        waiting = (budget.waiting + budget.versions) // WAITING_TASKS
+        most = [PAIRS_OF_A_TASK // pairs, -(-runs // (2 * self.slots())), waiting // (4 * patches)]
+        if train.pixels.in_memory:  # then a task carries its pixels
+            most.append(MOST_PIXELS // (images * train.pixels[:1].nbytes))
         return max(1, min(most))
 
     def _ask(self, question: Callable[..., Any], answer: Future, *arguments: Any) -> Future:
@@ -349,31 +323,20 @@ async def _remove_silent(seconds: float, dask_scheduler: Any) -> None:
 # What follows is done on the workers.
 
 
-def _compare(
-    images: ImageSet,
-    query: NoisyQuery,
-    comparison: Comparison,
-    size: int,
-    setup: _Setup,
-) -> list[BlockResult]:
+def _compare(images: ImageSet, job: Job, size: int, setup: _Setup) -> list[BlockResult]:
     """The answers for the blocks of these images. They stay here."""
     images.pixels.reuse(_shards)
-    blocks = answers(_engine(setup), query, images, comparison, setup.budget, size)
+    blocks = LocalWork(_engine(setup), images, setup.budget).answers(job, size)
     return [replace(block, share=np.ascontiguousarray(block.share, dtype=np.float32)) for block in blocks]
 
 
-def _normalisers(blocks: list[BlockResult], run: int) -> NDArray[np.float64]:
+def _normalisers(blocks: list[BlockResult], run: int) -> Float64:
     """Of each run of blocks: (runs, versions, patches)."""
-    runs = []
-    for first in range(0, len(blocks), run):
-        total = Total(run)
-        for block in blocks[first : first + run]:
-            total.add(block.log_normaliser)
-        runs.append(total.whole())
-    return np.stack(runs)
+    starts = range(0, len(blocks), run)
+    return np.stack([reduce(np.logaddexp, [b.log_normaliser for b in blocks[i : i + run]]) for i in starts])
 
 
-def _sums(blocks: list[BlockResult], total: NDArray[np.float64]) -> NDArray[np.float64]:
+def _sums(blocks: list[BlockResult], total: Float64) -> Float64:
     """The masses of the images: (versions, images)."""
     return np.concatenate([summed_masses(np.exp(block.log_normaliser - total), block) for block in blocks], axis=1)
 

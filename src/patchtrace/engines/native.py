@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from patchtrace.compute import Compute
-from patchtrace.engines.contract import Axis, BlockResult, Comparison, Engine, NoisyQuery, Patchwork, turned
+from patchtrace.engines.contract import BlockResult, Engine, Patchwork, Question, turned
 from patchtrace.engines.preparation import Colour, query_terms
 from patchtrace.errors import PatchtraceError
 
@@ -78,52 +78,41 @@ class NativeEngine(Engine):
         self.threads = threads or default_threads()
         self.instructions = instructions or instruction_sets()[0]
 
-    def compare(
-        self,
-        query: NoisyQuery,
-        block: NDArray[np.float32],
-        comparison: Comparison,
-        memory: int,
-        *,
-        colours: bool = False,
-    ) -> BlockResult:
+    def compare(self, question: Question) -> BlockResult:
         """See :class:`patchtrace.engines.contract.Engine`.
 
         It ignores the budget: each thread works on one image, in tables of about the size of the second-level cache.
         """
-        block = np.ascontiguousarray(block, dtype=np.float32)
+        query, comparison = question.query, question.comparison
+        block = np.ascontiguousarray(question.block, dtype=np.float32)
         mean, squares = kernel().colour(block, comparison.border != "zero", self.threads)
-        colour = Colour(np.array(mean), squares)
-        terms = [query_terms(version, colour, comparison) for version in query]
-        rows, columns = (comparison.axis(side) for side in block.shape[2:])
-        patches = comparison.patches(*block.shape[2:])
-        normaliser = np.empty((len(query), patches))
-        share = np.empty((len(query), patches, len(block)), dtype=np.float32)
+        mean = np.array(mean)
+        terms = [query_terms(version, Colour(mean, squares), comparison) for version in query]
+        axes = question.rows, question.columns
+        rows, columns = ((axis.pad, axis.positions, axis.interior.start, len(axis.interior)) for axis in axes)
+        offset = np.stack([term.offset for term in terms])
+        normaliser = np.empty_like(offset)
+        share = np.empty((*offset.shape, len(block)), dtype=np.float32)
         wide = np.array([term.dtype == np.float64 for term in terms])
         patchwork: dict[str, NDArray[Any]] = {}
         if query.noise is not None:
             wide[:] = wide.any()  # what versions have in common is computed once, in one precision
             work = Patchwork.of(comparison, *block.shape[2:])
             noise = np.ascontiguousarray(query.noise, dtype=np.float32)
-            patchwork = {
-                "noise": noise,
-                "turned": turned(noise),
-                "noise_rows": work.rows,
-                "noise_columns": work.columns,
-                "signs": work.signs,
-                "turned_rows": np.asarray(work.turned.any(axis=1)),
-            }
-        colour_sums = np.empty((*share.shape, block.shape[1]), dtype=np.float32) if colours else None
+            patchwork = {"noise": noise, "turned": turned(noise), "signs": work.signs}
+            patchwork |= {"noise_rows": work.rows, "noise_columns": work.columns}
+            patchwork["turned_rows"] = np.asarray(work.turned.any(axis=1))
+        colour_sums = np.empty((*share.shape, block.shape[1]), dtype=np.float32) if question.colours else None
         kernel().compare(
             versions=np.ascontiguousarray(query.versions, dtype=np.float32),
             signal=query.signal,
             variance=query.variance,
             wide=wide,
             block=block,
-            train_colour=colour.mean,
-            query_colour=query.signal[:, None] * colour.mean,
-            rows=_numbers(rows),
-            columns=_numbers(columns),
+            train_colour=mean,
+            query_colour=query.signal[:, None] * mean,
+            rows=rows,
+            columns=columns,
             taps=comparison.taps,
             pool=comparison.pool,
             middle=comparison.middle(block.shape[2]).start,
@@ -136,11 +125,7 @@ class NativeEngine(Engine):
             colour=colour_sums,
             **patchwork,
         )
-        return BlockResult(normaliser + np.stack([term.offset for term in terms]), share, colour_sums)
-
-
-def _numbers(axis: Axis) -> tuple[int, int, int, int]:
-    return axis.pad, axis.positions, axis.interior.start, len(axis.interior)
+        return BlockResult(normaliser + offset, share, colour_sums)
 
 
 def instruction_sets() -> list[str]:

@@ -11,13 +11,13 @@ rounds a weight. The move changes no distance, but makes the numbers smaller, an
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from patchtrace.engines.contract import BlockResult, Comparison, Floats, Patchwork, Version, turned
+from patchtrace.engines.contract import BlockResult, Comparison, Float32, Float64, Patchwork, Question, Version, turned
 
 #: Rounding of a logit up to which float32 is used (at k = 100); scores then agree with float64 to 1e-5 or better.
 FLOAT32_ROUNDING = 1.5e-5
@@ -27,30 +27,32 @@ MANY_PATCHES = 200
 class Colour(NamedTuple):
     """The colour to move by, and the mean over pixels of the squared distance to it, summed over channels."""
 
-    mean: NDArray[np.float64]
+    mean: Float64
     squares: float
 
 
-def colour_of(block: NDArray[np.float32], comparison: Comparison) -> Colour:
+def colour_of(question: Question) -> Colour:
     """The mean colour of a block of images."""
-    mean = block.mean(axis=(0, 2, 3), dtype=np.float64) * (comparison.border != "zero")
-    return Colour(mean, float(((block - mean[:, None, None]) ** 2).mean(axis=(0, 2, 3)).sum()))
+    mean = question.block.mean(axis=(0, 2, 3), dtype=np.float64) * (question.comparison.border != "zero")
+    return Colour(mean, float(((question.block - mean[:, None, None]) ** 2).mean(axis=(0, 2, 3)).sum()))
 
 
 class QueryTerms(NamedTuple):
-    """A noisy query, prepared."""
+    """A noisy query, prepared, with the factors of the two terms of a logit that depend on the partner."""
 
-    pixels: NDArray[np.float64]  # (channels, rows, columns), as `prepared` gives them
-    offset: NDArray[np.float64]  # -||x||^2 / 2v of each patch
+    pixels: Float64  # (channels, rows, columns), as `prepared` gives them
+    offset: Float64  # -||x||^2 / 2v of each patch
     dtype: type[np.float32] | type[np.float64]
     noise: Noise | None  # of a patchwork
+    product_factor: float  # s / v
+    norm_factor: float  # -s^2 / 2v
 
 
 class Noise(NamedTuple):
     """What is put on a query patch by patch: two pictures, prepared as the query, and where which part goes."""
 
-    pixels: NDArray[np.float64]
-    turned: NDArray[np.float64]
+    pixels: NDArray[Any]
+    turned: NDArray[Any]
     work: Patchwork
 
 
@@ -72,10 +74,11 @@ def query_terms(version: Version, colour: Colour, comparison: Comparison) -> Que
     squares = comparison.extent**2 * colour.squares
     of_block = squares * (comparison.pool / comparison.pool_divisor * signal) ** 2 / (2 * variance)
     dtype = precision(max(of_query.mean(), of_block), of_query.max(), offset.size, comparison.k)
-    return QueryTerms(pixels, offset.ravel(), dtype, noise)
+    factors = signal / variance, -(signal**2) / (2 * variance)
+    return QueryTerms(pixels, offset.ravel(), dtype, noise, *factors)
 
 
-def _with_noise(pixels: NDArray[np.float64], noise: Noise, comparison: Comparison) -> NDArray[np.float64]:
+def _with_noise(pixels: Float64, noise: Noise, comparison: Comparison) -> Float64:
     """By how much the noise changes ||x||^2 of each patch: (row positions, column positions)."""
     work = noise.work
     squares = [patch_sums((part**2).sum(axis=0), comparison) for part in (noise.pixels, noise.turned)]
@@ -87,10 +90,10 @@ def _with_noise(pixels: NDArray[np.float64], noise: Noise, comparison: Compariso
     return np.asarray(changes)
 
 
-def patches(picture: NDArray[np.float64], comparison: Comparison) -> NDArray[np.float64]:
+def patches(picture: Float64, comparison: Comparison) -> Float64:
     """All patches of a prepared picture: (row positions, column positions, channels, taps, taps), no copy."""
-    reach, step = (comparison.taps - 1) * comparison.pool + 1, comparison.pool
-    windows = sliding_window_view(picture, (reach, reach), axis=(1, 2))[..., ::step, ::step]
+    span, step = comparison.reach + 1, comparison.pool
+    windows = sliding_window_view(picture, (span, span), axis=(1, 2))[..., ::step, ::step]
     rows, columns = (count - (comparison.patch - comparison.extent) for count in windows.shape[1:3])
     return windows[:, :rows, :columns].transpose(1, 2, 0, 3, 4)
 
@@ -108,7 +111,7 @@ def precision(typical: float, largest: float, patches: int, k: int) -> type[np.f
     return np.float32 if patches >= MANY_PATCHES and rounding < allowed else np.float64
 
 
-def prepared(images: NDArray[np.float32], colour: NDArray[np.float64], comparison: Comparison) -> NDArray[np.float64]:
+def prepared(images: Float32, colour: Float64, comparison: Comparison) -> Float64:
     """Images (images, channels, rows, columns) with the colour taken off, padded, and pooled at every pixel."""
     pad = comparison.axis(images.shape[2]).pad
     count, channels, height, width = images.shape
@@ -120,39 +123,64 @@ def prepared(images: NDArray[np.float32], colour: NDArray[np.float64], compariso
     return np.asarray(windows.sum(axis=(4, 5)) / comparison.pool_divisor)
 
 
-def middle_pixels(block: NDArray[np.float32], comparison: Comparison, asked: bool) -> NDArray[np.float32]:
+def middle_pixels(question: Question) -> Float32:
     """The middle pixel of each patch: (images, channels, row positions, column positions), no copy.
 
     Without colours there are no channels, so that the same code costs nothing.
     """
-    height, width = block.shape[2:]
-    middles = block[:, :, comparison.middle(height), comparison.middle(width)]
-    return middles if asked else middles[:, :0]
+    rows, columns = (question.comparison.middle(side) for side in question.block.shape[2:])
+    return question.block[:, slice(None if question.colours else 0), rows, columns]
 
 
-def patch_sums(values: NDArray[np.float64], comparison: Comparison) -> NDArray[np.float64]:
+def patch_sums(values: Float64, comparison: Comparison) -> Float64:
     """Sums over each patch of prepared values (..., rows, columns)."""
     down = window(values, -2, comparison)
     return np.asarray(window(down, -1, comparison), dtype=np.float64)
 
 
-def window(values: Floats, axis: int, comparison: Comparison) -> Floats:
+def window(values: NDArray[Any], axis: int, comparison: Comparison) -> NDArray[Any]:
     """``sum over e of values[i + e w]`` for each patch position i along an axis."""
     left_out = comparison.patch - comparison.extent  # pixels at the end of a patch that fill no pooling window
     moved = np.moveaxis(values, axis, 0)
-    count = len(moved) - (comparison.taps - 1) * comparison.pool - left_out
+    count = len(moved) - comparison.reach - left_out
     summed = moved[:count].copy()
     for start in range(comparison.pool, comparison.taps * comparison.pool, comparison.pool):
         summed += moved[start : start + count]
     return np.moveaxis(summed, 0, axis)
 
 
+def doubling_window(values: Any, axes: tuple[int, ...], comparison: Comparison) -> Any:
+    """``sum over e of values[i + e w]`` along all these axes at once, of an array or of a tensor.
+
+    Windows of doubling length, so that no rounding adds up.
+    """
+
+    def part(start: int, left_out: int) -> Any:
+        index = [slice(None)] * values.ndim
+        for axis in axes:
+            index[axis] = slice(start, values.shape[axis] - left_out + start)
+        return values[tuple(index)]
+
+    count, step = comparison.taps, comparison.pool
+    summed, start, left = None, 0, comparison.reach
+    while count:
+        if count & 1:
+            summed = part(start, left) if summed is None else summed + part(start, left)
+            start += step
+        count >>= 1
+        if count:
+            values = part(0, step) + part(step, step)
+            left -= step
+            step *= 2
+    return summed
+
+
 class Answer(NamedTuple):
     """What an engine finds for one version of the query."""
 
-    log_normaliser: NDArray[np.float64]  # (patches,)
-    share: NDArray[np.float32]  # (patches, images)
-    painted: NDArray[np.float32]  # (patches, images, channels): the weighted sum of middle pixels for a share of 1
+    log_normaliser: Float64  # (patches,)
+    share: Float32  # (patches, images)
+    painted: Float32  # (patches, images, channels): the weighted sum of middle pixels for a share of 1
 
 
 def block_result(answers: list[Answer], colours: bool) -> BlockResult:

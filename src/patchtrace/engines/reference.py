@@ -7,7 +7,7 @@ import scipy  # its parts are loaded where they are used: at once they would tak
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from patchtrace.engines.contract import BlockResult, Comparison, Engine, NoisyQuery, Patchwork, Version, turned
+from patchtrace.engines.contract import BlockResult, Comparison, Engine, Patchwork, Question, Version, turned
 
 
 class ReferenceEngine(Engine):
@@ -18,20 +18,13 @@ class ReferenceEngine(Engine):
     rank = 40
     pairs_at_once = 10**6
 
-    def compare(
-        self,
-        query: NoisyQuery,
-        block: NDArray[np.float32],
-        comparison: Comparison,
-        memory: int,
-        *,
-        colours: bool = False,
-    ) -> BlockResult:
+    def compare(self, question: Question) -> BlockResult:
         """See :class:`patchtrace.engines.contract.Engine`. One image is in memory at a time, whatever the budget."""
+        block, comparison = question.block, question.comparison
         normalisers, shares, painted = [], [], []
         middles = block[:, :, comparison.middle(block.shape[2]), comparison.middle(block.shape[3])]
         may_pair = _same_overhang(block.shape[2], block.shape[3], comparison)
-        for version in query:
+        for version in question.query:
             query_patches = noisy_patches(version, comparison)
             totals = np.empty((len(query_patches), len(block)))
             top_k = np.empty_like(totals)
@@ -47,7 +40,7 @@ class ReferenceEngine(Engine):
             normalisers.append(normaliser)
             shares.append(np.exp(top_k - normaliser[:, None]))
             painted.append(np.exp(totals - normaliser[:, None])[:, :, None] * mean)
-        return BlockResult(np.stack(normalisers), np.stack(shares), np.stack(painted) if colours else None)
+        return BlockResult(np.stack(normalisers), np.stack(shares), np.stack(painted) if question.colours else None)
 
 
 def noisy_patches(version: Version, comparison: Comparison) -> NDArray[np.float64]:

@@ -11,29 +11,20 @@ Pictures are moved by one colour first; see :mod:`patchtrace.engines.preparation
 
 from __future__ import annotations
 
-import importlib.util
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from patchtrace.compute import Compute
-from patchtrace.engines.contract import Axis, BlockResult, Comparison, Engine, NoisyQuery
-from patchtrace.engines.contract import Version as QueryVersion
-from patchtrace.engines.preparation import (
-    Answer,
-    Colour,
-    Noise,
-    block_result,
-    colour_of,
-    middle_pixels,
-    prepared,
-    query_terms,
-)
+from patchtrace.engines import preparation
+from patchtrace.engines.contract import Axis, BlockResult, Engine, Float32, Float64, Question
+from patchtrace.engines.preparation import Answer, QueryTerms
 from patchtrace.errors import PatchtraceError
 
 if TYPE_CHECKING:
@@ -46,49 +37,19 @@ CACHE_BYTES = 16 << 20
 MANY_PAIRS = 10**10
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Where the patches of pictures of one size are."""
-
-    comparison: Comparison
-    rows: Axis
-    columns: Axis
-
-    @property
-    def reach(self) -> int:
-        """Pixels from the first tap of a patch to the last."""
-        return (self.comparison.taps - 1) * self.comparison.pool
-
-
-@dataclass(frozen=True)
-class Version:
+class Version(NamedTuple):
     """One noisy version of the query.
 
     Parameters
     ----------
-    image : float64 (1, channels, rows, columns), on the host
-        The picture, padded and pooled.
-    offset : float64 (patches,), on the host
-        ``||x||^2 / 2v``
-    signal, variance : float
-        ``s`` and ``v``
-    noise : Noise, optional
-        Noise of a patchwork.
+    terms : QueryTerms, on the host
+        The query, prepared.
     parts : (3 + channels, row positions, column positions, images), in the precision and on the device of the work
         What :func:`_masses` answers, filled in batch by batch.
     """
 
-    image: Tensor
-    offset: Tensor
-    signal: float
-    variance: float
-    noise: Noise | None
+    terms: QueryTerms
     parts: Tensor
-
-    @property
-    def norm_factor(self) -> float:
-        """What the squared norms of training patches are multiplied with."""
-        return self.signal**2 / (2 * self.variance)
 
 
 class OnTorch(Engine):
@@ -100,106 +61,38 @@ class OnTorch(Engine):
 
     @classmethod
     def status(cls) -> tuple[bool, str]:
-        if importlib.util.find_spec("torch") is None:
+        if not (there := devices()):
             return False, "pip install 'patchtrace[torch]'"
         import torch
 
-        devices = [kind for kind in ("cuda", "mps") if getattr(torch, kind).is_available()] + ["cpu"]
-        return True, f"PyTorch {torch.__version__} on {', '.join(devices)}"
+        return True, f"PyTorch {torch.__version__} on {', '.join(there)}"
 
     def __init__(self, device: str | None = None, threads: int | None = None) -> None:
         self.device = device_named(device)
         self.threads = threads
 
-
-class DeviceEngine(OnTorch):
-    """The way to the device and back, and the loop over images and versions."""
-
-    def compare(
-        self,
-        query: NoisyQuery,
-        block: NDArray[np.float32],
-        comparison: Comparison,
-        memory: int,
-        *,
-        colours: bool = False,
-    ) -> BlockResult:
+    def compare(self, question: Question) -> BlockResult:
         """See :class:`patchtrace.engines.contract.Engine`. The memory is that of the device."""
         import torch
 
         with exact_float32(), with_threads(self.threads), torch.inference_mode():
-            colour = colour_of(block, comparison)
-            middles = middle_pixels(block, comparison, colours)
-            versions = [self._version(version, middles, colour, comparison) for version in query]
-            for dtype in {version.parts.dtype for version in versions}:
-                alike = [version for version in versions if version.parts.dtype == dtype]
-                self._fill(alike, block, middles, colour.mean, comparison, memory)
-            return block_result([_answer(version) for version in versions], colours)
+            return preparation.block_result(self.answers(question), question.colours)
 
-    def _version(
-        self,
-        version: QueryVersion,
-        middles: NDArray[np.float32],
-        colour: Colour,
-        comparison: Comparison,
-    ) -> Version:
+    @abstractmethod
+    def answers(self, question: Question) -> list[Answer]:
+        """The answer for each version of the query."""
+
+    def empty(self, shape: tuple[int, ...], terms: QueryTerms) -> Tensor:
+        """Memory in the precision and on the device for a version."""
         import torch
 
-        terms = query_terms(version, colour, comparison)
-        dtype = torch.float32 if terms.dtype is np.float32 else torch.float64
-        # mps has no float64
-        device = torch.device("cpu") if self.device.type == "mps" and dtype == torch.float64 else self.device
-        images, channels, *positions = middles.shape
-        parts = torch.empty((3 + channels, *positions, images), dtype=dtype, device=device)
-        image, offset = torch.from_numpy(terms.pixels)[None], -torch.from_numpy(terms.offset)
-        return Version(image, offset, version.signal, version.variance, terms.noise, parts)
-
-    def _fill(
-        self,
-        versions: list[Version],
-        block: NDArray[np.float32],
-        middles: NDArray[np.float32],
-        colour: NDArray[np.float64],
-        comparison: Comparison,
-        memory: int,
-    ) -> None:
-        """Fill in the parts of versions of one precision."""
-        import torch
-
-        like = versions[0].parts
-        layout = Layout(comparison, *(comparison.axis(side) for side in block.shape[2:]))
-        picture = versions[0].image
-        per_image, per_row, per_pair = (like.itemsize * numbers for numbers in self.numbers(picture, layout))
-        per_image += 64 * picture.numel()  # float64 on the host, while it is prepared
-        tables = CACHE_BYTES if like.is_cpu else memory
-        size = max(1, min(len(block), (memory - per_row) // (per_image + per_pair), tables // per_pair))
-        in_memory = (memory - size * per_image) // (per_row + size * per_pair)
-        rows_at_once = max(1, min(in_memory, tables // (size * per_pair)))
-        for start in range(0, len(block), size):
-            images = slice(start, start + size)
-            pictures = torch.from_numpy(prepared(block[images], colour, comparison))
-            train = self.arranged(pictures, torch.from_numpy(middles[images].copy()), layout, like)
-            for version in versions:
-                for rows, columns, parts in self.parts(version, train, layout, rows_at_once):
-                    version.parts[:, rows, columns, images] = parts
-
-    @abstractmethod
-    def numbers(self, picture: Tensor, layout: Layout) -> tuple[int, int, int]:
-        """How many numbers are in memory for each image, each row of query patches, and each pair of these."""
-
-    @abstractmethod
-    def arranged(self, images: Tensor, middles: Tensor, layout: Layout, like: Tensor) -> Any:
-        """Prepared images and middle pixels as :meth:`parts` needs them for all versions, in the precision and on the
-        device."""
-
-    @abstractmethod
-    def parts(
-        self, version: Version, train: Any, layout: Layout, rows_at_once: int
-    ) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Row and column positions of the query, and their parts (3 + channels, rows, columns, images)."""
+        if terms.dtype is np.float32:
+            return torch.empty(shape, dtype=torch.float32, device=self.device)
+        device = "cpu" if self.device.type == "mps" else self.device  # mps has no float64
+        return torch.empty(shape, dtype=torch.float64, device=device)
 
 
-class TorchEngine(DeviceEngine):
+class TorchEngine(OnTorch):
     """Distances as windowed sums, on any device; pairs that the border rule excludes are never computed.
 
     As in the blocked engine the rows of a patch are stacked on each other, so that one matrix product takes in the
@@ -223,76 +116,113 @@ class TorchEngine(DeviceEngine):
     def suits(cls, compute: Compute, pairs: int) -> bool:
         return compute.device is not None or (pairs >= MANY_PAIRS and has_gpu())
 
-    def numbers(self, picture: Tensor, layout: Layout) -> tuple[int, int, int]:
-        _, channels, _, width = picture.shape
-        inner = len(layout.columns.interior) + layout.reach
-        stack = 4 * (channels * layout.comparison.taps + 1) * width  # twice while it is made, and the parts of it
-        table = 4 * (inner**2 + width) * len(layout.rows.interior)  # with the copies that window and top-k make
-        # counted even without colours: the size decides how products are rounded, and shares must not change
-        middles = 2 * channels * width
-        return layout.rows.positions * (stack + middles), stack, table
+    def answers(self, question: Question) -> list[Answer]:
+        colour, middles = preparation.colour_of(question), preparation.middle_pixels(question)
+        images, channels, *positions = middles.shape
+        versions = []
+        for version in question.query:
+            terms = preparation.query_terms(version, colour, question.comparison)
+            versions.append(Version(terms, self.empty((3 + channels, *positions, images), terms)))
+        for dtype in {version.parts.dtype for version in versions}:
+            _fill([version for version in versions if version.parts.dtype == dtype], question, middles, colour.mean)
+        return [_answer(version) for version in versions]
 
-    def arranged(
-        self, images: Tensor, middles: Tensor, layout: Layout, like: Tensor
-    ) -> dict[tuple[_Run, _Run], _Partners]:
-        """For each two runs of positions, down and across, what they are compared with."""
-        stacked = _stacked(images, _column_norms(images, layout), layout, like)
-        middles = middles.to(like.dtype).to(like.device)
-        arranged = {}
-        for down in _runs(layout.rows):
-            for across in _runs(layout.columns):
-                part = _groups(stacked, down, across, layout)  # (groups, images, rows, depth, columns)
-                if across.inside:  # (groups, depth, images * rows * columns)
-                    part = part.permute(0, 3, 1, 2, 4).flatten(2)
-                else:  # (groups, columns, depth, images * rows)
-                    part = part.permute(0, 4, 3, 1, 2).flatten(3)
-                arranged[down, across] = _Partners(part.contiguous(), _middles(middles, down, across))
-        return arranged
 
-    def parts(
-        self, version: Version, train: dict[tuple[_Run, _Run], _Partners], layout: Layout, rows_at_once: int
-    ) -> Iterator[tuple[slice, slice, Tensor]]:
-        stacked = _stacked_query(version.image, version.norm_factor, version, layout)
-        noise = _noise(version, layout)
-        for (down, across), partners in train.items():
-            # a row over the border has one partner, not all the inner rows
-            step = rows_at_once * (1 if down.inside else len(layout.rows.interior))
-            for start in range(down.start, down.stop, step):
-                piece = _Run(start, min(start + step, down.stop), down.inside)
-                groups = slice(0, 1) if down.inside else slice(start - down.start, piece.stop - down.start)
-                left = _groups(stacked, piece, across, layout)[:, 0]
-                distances = _distances(left, partners.right[groups], piece, across, layout)
-                if noise is not None:
-                    rows = noise.turned if not down.inside and not across.inside else noise.plain
-                    left = _groups(rows, piece, across, layout)[:, 0]
-                    of_noise = _distances(left, partners.right[groups], piece, across, layout)
-                    columns = noise.columns[across.places] - across.start
-                    distances += of_noise[:, columns] * noise.signs[piece.places, across.places, None, None]
-                yield piece.places, across.places, _masses(distances, partners.middles[groups], layout.comparison.k)
+def _fill(versions: list[Version], question: Question, middles: Float32, colour: Float64) -> None:
+    """Fill in the parts of versions of one precision."""
+    import torch
+
+    block, memory, like = question.block, question.memory, versions[0].parts
+    per_image, per_row, per_pair = (like.itemsize * count for count in _numbers(versions[0].terms.pixels, question))
+    per_image += 64 * versions[0].terms.pixels.size  # float64 on the host, while it is prepared
+    tables = CACHE_BYTES if like.is_cpu else memory
+    size = max(1, min(len(block), (memory - per_row) // (per_image + per_pair), tables // per_pair))
+    in_memory = (memory - size * per_image) // (per_row + size * per_pair)
+    rows_at_once = max(1, min(in_memory, tables // (size * per_pair)))
+    for start in range(0, len(block), size):
+        images = slice(start, start + size)
+        pictures = torch.from_numpy(preparation.prepared(block[images], colour, question.comparison))
+        train = _arranged(pictures, onto(like, middles[images].copy()), question, like)
+        for version in versions:
+            for rows, columns, parts in _parts(version, train, question, rows_at_once):
+                version.parts[:, rows, columns, images] = parts
+
+
+def _numbers(picture: Float64, question: Question) -> tuple[int, int, int]:
+    """How many numbers are in memory for each image, each row of query patches, and each pair of these."""
+    channels, _, width = picture.shape
+    inner = len(question.columns.interior) + question.comparison.reach
+    stack = 4 * (channels * question.comparison.taps + 1) * width  # twice while it is made, and the parts of it
+    table = 4 * (inner**2 + width) * len(question.rows.interior)  # with the copies that window and top-k make
+    # counted even without colours: the size decides how products are rounded, and shares must not change
+    middles = 2 * channels * width
+    return question.rows.positions * (stack + middles), stack, table
+
+
+def _arranged(images: Tensor, middles: Tensor, question: Question, like: Tensor) -> dict[tuple[_Run, _Run], _Partners]:
+    """For each two runs of positions, down and across, what they are compared with."""
+    stacked = _stacked(images, _column_norms(images, question), question, like)
+    arranged = {}
+    for down, across in product(_runs(question.rows), _runs(question.columns)):
+        part = _groups(stacked, down, across, question)  # (groups, images, rows, depth, columns)
+        # (groups, depth, images * rows * columns), or (groups, columns, depth, images * rows)
+        part = part.permute(0, 3, 1, 2, 4).flatten(2) if across.inside else part.permute(0, 4, 3, 1, 2).flatten(3)
+        arranged[down, across] = _Partners(part.contiguous(), _middles(middles, down, across))
+    return arranged
+
+
+def _parts(
+    version: Version, train: dict[tuple[_Run, _Run], _Partners], question: Question, rows_at_once: int
+) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Row and column positions of the query, and their parts (3 + channels, rows, columns, images)."""
+    stacked = _stacked_query(version.terms.pixels, -version.terms.norm_factor, version, question)
+    noise = _noise(version, question)
+    for (down, across), partners in train.items():
+        # a row over the border has one partner, not all the inner rows
+        step = rows_at_once * (1 if down.inside else len(question.rows.interior))
+        for start in range(down.start, down.stop, step):
+            piece = _Run(start, min(start + step, down.stop), down.inside)
+            groups = slice(0, 1) if down.inside else slice(start - down.start, piece.stop - down.start)
+            right = partners.right[groups]
+            distances = _distances(stacked, right, piece, across, question)
+            if noise is not None:
+                rows = noise.turned if not down.inside and not across.inside else noise.plain
+                of_noise = _distances(rows, right, piece, across, question)
+                columns = noise.columns[across.places] - across.start
+                distances += of_noise[:, columns] * noise.signs[piece.places, across.places, None, None]
+            yield piece.places, across.places, _masses(distances, partners.middles[groups], question.comparison.k)
 
 
 # --- the device ---
 
 
-def has_gpu() -> bool:
-    """Whether PyTorch is installed and sees a GPU of the CUDA kind."""
-    if importlib.util.find_spec("torch") is None:
-        return False
+def onto(like: Tensor, values: Tensor | NDArray[Any]) -> Tensor:
+    """In the precision and on the device of ``like``: rounded on the host, because a device may not have float64."""
     import torch
 
-    return bool(torch.cuda.is_available())
+    return torch.as_tensor(values).to(like.dtype).to(like.device)
+
+
+def devices() -> list[str]:
+    """The kinds of devices that PyTorch sees, the fastest first; none where it is not installed."""
+    try:
+        import torch
+    except ImportError:
+        return []
+    return [kind for kind in ("cuda", "mps") if getattr(torch, kind).is_available()] + ["cpu"]
+
+
+def has_gpu() -> bool:
+    """Whether PyTorch is installed and sees a GPU of the CUDA kind."""
+    return "cuda" in devices()
 
 
 def device_named(name: str | None) -> torch.device:
     """The device of this name, or the fastest there is."""
-    try:
-        import torch
-    except ImportError:
-        raise PatchtraceError(
-            "this engine requires PyTorch: install it with  pip install 'patchtrace[torch]'"
-        ) from None
+    if not (there := devices()):
+        raise PatchtraceError("this engine requires PyTorch: install it with  pip install 'patchtrace[torch]'")
+    import torch
 
-    there = [kind for kind in ("cuda", "mps") if getattr(torch, kind).is_available()] + ["cpu"]
     try:
         device = torch.device(there[0] if name is None else name)
         torch.zeros(1, device=device).cpu()
@@ -316,7 +246,7 @@ def with_threads(count: int | None) -> Iterator[None]:
 
 @contextmanager
 def exact_float32() -> Iterator[None]:
-    """No TensorFloat-32 or bfloat16 in the name of float32: PyTorch uses one for convolutions unless told not to."""
+    """No TensorFloat-32 or bfloat16 in the name of float32: PyTorch uses one for convolutions by default."""
     import torch
 
     backends: Any = torch.backends  # it has more than its types say
@@ -375,40 +305,14 @@ def _middles(middles: Tensor, down: _Run, across: _Run) -> Tensor:
 # --- distances by windows ---
 
 
-def _window(values: Tensor, axes: tuple[int, ...], count: int, step: int = 1) -> Tensor:
-    """``sum over e < count of values[i + e step]`` along all these axes at once.
-
-    Windows of doubling length, so that no rounding adds up.
-    """
-    lengths = [values.shape[axis] - (count - 1) * step for axis in axes]
-
-    def part(start: int, lengths: list[int]) -> Tensor:
-        taken = values
-        for axis, length in zip(axes, lengths, strict=True):
-            taken = taken.narrow(axis, start, length)
-        return taken
-
-    summed, start = None, 0
-    while count:
-        if count & 1:
-            summed = part(start, lengths) if summed is None else summed + part(start, lengths)
-            start += step
-        count >>= 1
-        if count:
-            shorter = [values.shape[axis] - step for axis in axes]
-            values = part(0, shorter) + part(step, shorter)
-            step *= 2
-    assert summed is not None
-    return summed
-
-
-def _column_norms(images: Tensor, layout: Layout) -> Tensor:
+def _column_norms(images: Tensor, question: Question) -> Tensor:
     """Squared norms of each column of pixels in each row of patches: (images, row positions, columns)."""
     squares = images.square().sum(dim=1)
-    return _window(squares, (1,), layout.comparison.taps, layout.comparison.pool)[:, : layout.rows.positions]
+    summed: Tensor = preparation.doubling_window(squares, (1,), question.comparison)
+    return summed[:, : question.rows.positions]
 
 
-def _stacked(images: Tensor, norms: Tensor, layout: Layout, like: Tensor) -> Tensor:
+def _stacked(images: Tensor, norms: Tensor, question: Question, like: Tensor) -> Tensor:
     """For each row of patches, the rows of pixels in it, and below them the norms or their factor.
 
     From (images, channels, rows, columns) and (images, row positions, columns)
@@ -416,15 +320,19 @@ def _stacked(images: Tensor, norms: Tensor, layout: Layout, like: Tensor) -> Ten
     """
     import torch
 
-    images, norms = (part.to(like.dtype).to(like.device) for part in (images, norms))
-    taps = images.unfold(2, layout.reach + 1, 1)[:, :, : layout.rows.positions, :, :: layout.comparison.pool]
+    images, norms = onto(like, images), onto(like, norms)
+    taps = images.unfold(2, question.comparison.reach + 1, 1)[
+        :, :, : question.rows.positions, :, :: question.comparison.pool
+    ]
     return torch.cat([taps.permute(2, 0, 1, 4, 3).flatten(2, 3), norms.transpose(0, 1)[:, :, None]], dim=2)
 
 
-def _stacked_query(image: Tensor, norm_factor: float, version: Version, layout: Layout) -> Tensor:
-    image = image * (-version.signal / version.variance)
-    norm_factors = image.new_full((1, layout.rows.positions, image.shape[3]), norm_factor)
-    return _stacked(image, norm_factors, layout, version.parts)
+def _stacked_query(picture: Float64, norm_factor: float, version: Version, question: Question) -> Tensor:
+    import torch
+
+    image = torch.from_numpy(picture)[None] * -version.terms.product_factor
+    norm_factors = image.new_full((1, question.rows.positions, image.shape[3]), norm_factor)
+    return _stacked(image, norm_factors, question, version.parts)
 
 
 class _NoiseRows(NamedTuple):
@@ -436,13 +344,13 @@ class _NoiseRows(NamedTuple):
     signs: Tensor
 
 
-def _noise(version: Version, layout: Layout) -> _NoiseRows | None:
+def _noise(version: Version, question: Question) -> _NoiseRows | None:
     import torch
 
-    if version.noise is None:
+    if version.terms.noise is None:
         return None
-    pixels, turned, work = version.noise
-    plain, other = (_stacked_query(torch.from_numpy(part)[None], 0.0, version, layout) for part in (pixels, turned))
+    *pictures, work = version.terms.noise
+    plain, other = (_stacked_query(picture, 0.0, version, question) for picture in pictures)
     device = version.parts.device
     plain = plain[torch.from_numpy(work.rows).to(device)]
     odd = torch.from_numpy(work.turned.any(axis=1)).to(device)
@@ -451,29 +359,31 @@ def _noise(version: Version, layout: Layout) -> _NoiseRows | None:
     return _NoiseRows(plain, corners, torch.from_numpy(work.columns).to(device), signs)
 
 
-def _groups(stacked: Tensor, down: _Run, across: _Run, layout: Layout) -> Tensor:
+def _groups(stacked: Tensor, down: _Run, across: _Run, question: Question) -> Tensor:
     """The rows of a run in groups that pair: (groups, images, rows, depth, columns), no copy."""
-    part = stacked[down.places, ..., across.start : across.stop + layout.reach]
+    part = stacked[down.places, ..., across.start : across.stop + question.comparison.reach]
     return part.movedim(0, 1)[None] if down.inside else part[:, :, None]
 
 
-def _distances(query: Tensor, right: Tensor, down: _Run, across: _Run, layout: Layout) -> Tensor:
+def _distances(stacked: Tensor, right: Tensor, down: _Run, across: _Run, question: Question) -> Tensor:
     """Distances of the patches of two runs: (query rows, query columns, images, partners).
 
     Parameters
     ----------
-    query : (groups, query rows, depth, columns)
+    stacked : (row positions, 1, depth, columns)
+        The rows of the query, or of the noise on it.
     right : that of :class:`_Partners`, of these groups
     """
+    query = _groups(stacked, down, across, question)[:, 0]  # (groups, query rows, depth, columns)
     groups, query_rows, _, width = query.shape
-    partners = len(layout.rows.interior) if down.inside else 1
-    window = layout.comparison.taps, layout.comparison.pool
+    partners = len(question.rows.interior) if down.inside else 1
+    distances: Tensor
     if across.inside:
-        table = query.transpose(2, 3).flatten(1, 2) @ right
-        distances = _window(table.view(groups, query_rows, width, -1, partners, width), (2, 5), *window).flatten(4)
+        table = (query.transpose(2, 3).flatten(1, 2) @ right).view(groups, query_rows, width, -1, partners, width)
+        distances = preparation.doubling_window(table, (2, 5), question.comparison).flatten(4)
     else:
-        table = query.permute(0, 3, 1, 2) @ right
-        distances = _window(table.view(groups, width, query_rows, -1, partners), (1,), *window).transpose(1, 2)
+        table = (query.permute(0, 3, 1, 2) @ right).view(groups, width, query_rows, -1, partners)
+        distances = preparation.doubling_window(table, (1,), question.comparison).transpose(1, 2)
     return distances.flatten(0, 1)
 
 
@@ -488,16 +398,12 @@ def _masses(distances: Tensor, middles: Tensor, k: int) -> Tensor:
     """
     import torch
 
-    top = None
-    if distances.shape[-1] > k:
-        nearest = distances.topk(k, dim=-1, largest=False, sorted=False).values
-        least = nearest.amin(dim=-1, keepdim=True)
-        top = _weights(least, nearest).sum(dim=-1)
-    else:
-        least = distances.amin(dim=-1, keepdim=True)
+    cut = distances.shape[-1] > k
+    nearest = distances.topk(k, dim=-1, largest=False, sorted=False).values if cut else distances
+    least = nearest.amin(dim=-1, keepdim=True)
     weights = _weights(least, distances)
     total = weights.sum(dim=-1)
-    top = total if top is None else top
+    top = _weights(least, nearest).sum(dim=-1) if cut else total
     painted = torch.einsum("rcip,rcikp->krci", weights, middles) / top
     return torch.stack([least[..., 0], total, top, *painted])
 
@@ -518,5 +424,5 @@ def _answer(version: Version) -> Answer:
     weight = (nearest - least).exp_()
     normaliser = (weight * total).sum(dim=-1, keepdim=True)
     share = weight.mul_(top).div_(normaliser)
-    log_normaliser = normaliser[:, 0].log() - nearest[:, 0] - version.offset
-    return Answer(log_normaliser.numpy(), share.float().numpy(), parts[3:].movedim(0, -1).float().numpy())
+    log_normaliser = (normaliser[:, 0].log() - nearest[:, 0]).numpy() + version.terms.offset
+    return Answer(log_normaliser, share.float().numpy(), parts[3:].movedim(0, -1).float().numpy())

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from patchtrace.attribution import Attribution
 from patchtrace.compute import Compute
-from patchtrace.engines import Blocks, Comparison, NoisyQuery, compared, get_engine
+from patchtrace.engines import Blocks, Comparison, Job, LocalWork, NoisyQuery, get_engine
 from patchtrace.engines.reference import noisy_patches, patches
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
@@ -166,8 +166,8 @@ def explain(
     for number, some in plan.walk([[(0, drawn)] for drawn in counts]):
         noisy = some.on(clean)
         for step in plan.levels[number].steps:
-            report = count.per_image(len(some) * step.cost)
-            with compared(engine, noisy, train, step.comparison, compute.budget, progress=report) as blocks:
+            job = Job(noisy, step.comparison, count.per_image(step.cost))
+            with LocalWork(engine, train, compute.budget).compared(job) as blocks:
                 grid = _patch_shares(blocks, chosen)
             rows, columns = (step.comparison.axis(side).positions for side in train.shape[1:])
             weight = step.weight / len(plan.levels) / plan.patches

@@ -206,11 +206,12 @@ class NDA(Method):
     @contextmanager
     def _work(self, engine: Engine, train: ImageSet, rest: Rest | None, budget: Budget, watch: Watch) -> Iterator[Work]:
         """Where comparisons are made: in this process, or on a cluster."""
+        local = LocalWork(engine, train, budget, rest)
         if self.compute.cluster is None:
-            yield LocalWork(engine, train, budget, rest)
+            yield local
             return
         with connected(self.compute.cluster, memory=self.compute.budget.total) as client:
-            yield DaskWork(client, engine, train, budget, rest, compute=self.compute, watch=watch)
+            yield DaskWork(client, local, compute=self.compute, watch=watch)
 
 
 def attribute(
