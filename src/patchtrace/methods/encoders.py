@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -158,15 +159,13 @@ def encoder_name(encoder: str | VectorFunction | Encoder) -> str:
 
 def check_encoder(encoder: str | VectorFunction | Encoder, shape: tuple[int, int, int] | None = None) -> None:
     """Refuse what is not an encoder, and images of a shape that it cannot take, before anything is loaded."""
-    if isinstance(encoder, str):
-        if encoder not in ENCODERS and not re.fullmatch(r"clip:.+", encoder):
-            raise PatchtraceError(
-                f"there is no encoder {encoder!r}: use {', '.join(ENCODERS)}, clip:DIRECTORY or a callable"
-            )
-        if shape is not None:
-            _check_channels(shape)
-    elif not callable(encoder):
-        raise PatchtraceError(f"encoder is {encoder!r}: use {', '.join(ENCODERS)}, clip:DIRECTORY or a callable")
+    named = isinstance(encoder, str)
+    if not (re.fullmatch(rf"{'|'.join(ENCODERS)}|clip:.+", str(encoder)) if named else callable(encoder)):
+        raise PatchtraceError(
+            f"there is no encoder {encoder!r}: use {', '.join(ENCODERS)}, clip:DIRECTORY or a callable"
+        )
+    if named and shape is not None:
+        _check_channels(shape)
 
 
 def _check_channels(shape: tuple[int, ...]) -> None:
@@ -223,8 +222,7 @@ class _Network:
         digest = hashlib.sha256()
         for path in weights:
             with path.open("rb") as stream:
-                while part := stream.read(1 << 20):
-                    digest.update(part)
+                hashlib.file_digest(stream, lambda: digest)
         versions = {name: version(name) for name in ("torch", package)}
         return {"input": self.side, "device": str(self.device), "sha256": digest.hexdigest(), "versions": versions}
 
@@ -269,13 +267,10 @@ def _clip(source: str, device: str | None) -> Encoder:
                 "load them where you trust them, and use save_pretrained"
             )
         try:
+            # mismatched sizes are looked at below
+            looked_at = {"ignore_mismatched_sizes": True, "output_loading_info": True}
             model, report = tower.from_pretrained(
-                directory,
-                use_safetensors=True,
-                local_files_only=True,
-                dtype=torch.float32,
-                ignore_mismatched_sizes=True,  # we look at them ourselves
-                output_loading_info=True,
+                directory, use_safetensors=True, local_files_only=True, dtype=torch.float32, **looked_at
             )
         except Exception as error:  # a damaged file fails in many ways
             raise PatchtraceError(f"no CLIP can be read from {source!r}: {error}") from error
@@ -325,33 +320,23 @@ def _directory(source: str) -> tuple[Path, dict[str, Any]]:
         raise PatchtraceError(
             f"{source!r} is neither a directory nor a name on the Hugging Face hub (OWNER/NAME or OWNER/NAME@REVISION)"
         )
-    name, revision = matched.groups()
-    directory = _fetched(name, revision)
-    return directory, {"source": name, "commit": directory.name}
-
-
-def _fetched(name: str, revision: str | None) -> Path:
-    """The snapshot of a repository on the hub, from the cache if it is there.
-
-    Not left to transformers: where a repository has no safetensors, it would ask the hub to convert it.
-    """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    def snapshot(*, cached: bool) -> Path:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=CLIP_FILES, local_files_only=cached))
-
+    name, revision = matched.groups()
+    # not left to transformers: where a repository has no safetensors, it would ask the hub to convert it
+    snapshot = partial(snapshot_download, name, revision=revision, allow_patterns=CLIP_FILES)
     try:
         with suppress(LocalEntryNotFoundError):
-            found = snapshot(cached=True)
-            if _weights(found):  # the cache may hold a part only
-                return found
-        return snapshot(cached=False)
+            directory = Path(snapshot(local_files_only=True))
+        if not _weights(directory):  # the cache may hold nothing, or a part only
+            directory = Path(snapshot())
     except Exception as error:  # a network fails in many ways
         raise PatchtraceError(
             f"{name!r} is not a directory and cannot be loaded from the Hugging Face hub ({type(error).__name__}): "
             "go online, or copy its config.json and model.safetensors here and use  clip:DIRECTORY"
         ) from error
+    return directory, {"source": name, "commit": directory.name}
 
 
 def _weights(directory: Path) -> list[Path]:
@@ -362,10 +347,8 @@ def _weights(directory: Path) -> list[Path]:
 def _normalisation(directory: Path) -> tuple[Colour, Colour]:
     """Mean and deviation of each colour that this CLIP was trained with; those of the first CLIP if it does not say."""
     path = directory / "preprocessor_config.json"
-    if not path.exists():
-        return CLIP_MEAN, CLIP_STD
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         (a, b, c), (d, e, f) = fields.get("image_mean", CLIP_MEAN), fields.get("image_std", CLIP_STD)
         mean, std = (float(a), float(b), float(c)), (float(d), float(e), float(f))
         if min(std) <= 0:

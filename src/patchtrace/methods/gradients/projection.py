@@ -69,21 +69,14 @@ class Projection:
         rows = flat[0].new_zeros((len(flat[0]), self.dimension))
         start = 0
         for part in flat:
-            self._add(rows, part, start)
-            start += part.shape[1]
+            while part.shape[1]:
+                block, first = divmod(start, BLOCK)
+                values, part = part[:, : BLOCK - first], part[:, BLOCK - first :]
+                inside = slice(first, first + values.shape[1])
+                place, sign = (drawn[inside].to(rows.device) for drawn in _drawn(self.seed, block, self.dimension))
+                rows.index_add_(1, place, values * sign)
+                start += values.shape[1]
         return rows
-
-    def _add(self, rows: Tensor, part: Tensor, start: int) -> None:
-        """Add numbers ``start`` and following of the gradients to the rows."""
-        assert self.dimension is not None
-        done, count = 0, part.shape[1]
-        while done < count:
-            block, inside = divmod(start + done, BLOCK)
-            size = min(count - done, BLOCK - inside)
-            place, sign = (drawn.to(rows.device) for drawn in _drawn(self.seed, block, self.dimension))
-            values = part[:, done : done + size] * sign[inside : inside + size]
-            rows.index_add_(1, place[inside : inside + size], values)
-            done += size
 
 
 @lru_cache(maxsize=16)
