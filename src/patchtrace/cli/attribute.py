@@ -36,7 +36,8 @@ from patchtrace.cli.options import (
 from patchtrace.methods import make_method
 from patchtrace.nda.checkpoint import cache
 from patchtrace.recipe import DEFAULT_SIZE, PRESET_SIZES
-from patchtrace.viewer.query_report import look_closer, make_report
+from patchtrace.viewer.data import look_closer
+from patchtrace.viewer.report import make_report
 
 #: Where a run keeps unfinished work, inside its output directory.
 UNFINISHED = "unfinished"

@@ -157,14 +157,10 @@ def _outline(
 ) -> None:
     """Outline a patch, in pixels of what was compared, on a picture that lies in a box."""
     down, across = (box[3] - box[1]) / pixels[0], (box[2] - box[0]) / pixels[1]
-    around = (
-        box[0] + max(0, place[1]) * across,
-        box[1] + max(0, place[0]) * down,
-        box[0] + min(pixels[1], place[1] + size) * across - 1,
-        box[1] + min(pixels[0], place[0] + size) * down - 1,
-    )
+    top, bottom = box[1] + np.clip((place[0], place[0] + size), 0, pixels[0]) * down
+    left, right = box[0] + np.clip((place[1], place[1] + size), 0, pixels[1]) * across
     for grown, ink in ((1, "white"), (0, colour), (-1, colour)):  # white around it, so that it is seen on any picture
-        draw.rectangle((around[0] - grown, around[1] - grown, around[2] + grown, around[3] + grown), outline=ink)
+        draw.rectangle((left - grown, top - grown, right - 1 + grown, bottom - 1 + grown), outline=ink)
 
 
 def _in_image(match: Match, explanation: Explanation) -> tuple[int, int]:
@@ -177,11 +173,9 @@ def _apart(matches: Sequence[Match], most: int = 4) -> list[Match]:
     """The strongest matches whose patches in the query lie apart from each other: neighbours would say the same."""
     chosen: list[Match] = []
     for match in matches:
-        near = any(
-            max(abs(a - b) for a, b in zip(match.query, other.query, strict=True)) < max(match.size, other.size) // 2
-            for other in chosen
-        )
-        if not near:
+        distances = [np.abs(np.subtract(match.query, other.query)).max() for other in chosen]
+        sizes = [max(match.size, other.size) // 2 for other in chosen]
+        if np.greater_equal(distances, sizes).all():
             chosen.append(match)
     return chosen[:most]
 
@@ -189,10 +183,8 @@ def _apart(matches: Sequence[Match], most: int = 4) -> list[Match]:
 def _heat(picture: Image.Image, values: NDArray[np.float64]) -> Image.Image:
     """A picture in grey under the colours of the scale."""
     picture = picture.convert("L").convert("RGB").resize((SIDE, SIDE), Image.Resampling.BICUBIC)
-    largest = float(values.max()) or 1.0
-    places = values / largest * (len(SCALE) - 1)
-    low = np.minimum(places.astype(int), len(SCALE) - 2)
-    colours = SCALE[low] + (places - low)[:, :, None] * (SCALE[low + 1] - SCALE[low])
+    places = values / (float(values.max()) or 1.0) * (len(SCALE) - 1)
+    colours = np.stack([np.interp(places, range(len(SCALE)), channel) for channel in SCALE.T], axis=2)
     over = Image.fromarray(np.rint(colours).astype(np.uint8)).resize(picture.size, Image.Resampling.BILINEAR)
     return Image.blend(picture, over, 0.72)
 

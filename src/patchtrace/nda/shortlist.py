@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -78,29 +77,14 @@ class NDAShortlist(NDA):
     name: ClassVar[str] = "nda-shortlist"
     options: ClassVar[frozenset[str]] = NDA.options - {"parts"} | {"shortlist"}
 
-    def __init__(
-        self,
-        shortlist: int,
-        recipe: Recipe | None = None,
-        *,
-        stopping: Stopping | None = None,
-        checkpoint: str | Path | None = None,
-        compute: Compute | None = None,
-    ) -> None:
-        super().__init__(recipe, stopping=stopping, checkpoint=checkpoint, compute=compute)
+    def __init__(self, shortlist: int, recipe: Recipe | None = None, **options: Any) -> None:
+        super().__init__(recipe, **options)
         self.shortlist = shortlist
 
     @classmethod
     def create(cls, resources: Resources, **arguments: Any) -> Self:
-        if resources.parts:
-            raise PatchtraceError("only exact results have parts: leave out parts or the shortlist")
-        return cls(
-            resources.shortlist or max(1, round(DEFAULT_PART * len(resources.train))),
-            resources.recipe,
-            stopping=resources.stopping,
-            checkpoint=resources.checkpoint,
-            compute=resources.compute,
-        )
+        default = max(1, round(DEFAULT_PART * len(resources.train)))
+        return super().create(resources, shortlist=resources.shortlist or default)
 
     def attribute(self, queries: Any, *, progress: Progress | None = None) -> Attribution:  # type: ignore[override]
         """Score every training image for every query.
@@ -155,6 +139,8 @@ class NDAShortlist(NDA):
 
     def _check(self, train: ImageSet) -> None:
         whole("shortlist", self.shortlist, 1)
+        if self.parts:
+            raise PatchtraceError("only exact results have parts: leave out parts or the shortlist")
         super()._check(train)
 
     def _nda(self, recipe: Recipe, compute: Compute, stopping: Stopping | None = None) -> NDA:

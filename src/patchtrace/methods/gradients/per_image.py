@@ -84,12 +84,12 @@ class Gradients:
 
     @property
     def width(self) -> int:
-        """How many numbers a gradient has."""
+        """Length of a gradient."""
         return sum(weight.numel() for weight in self.weights.values())
 
     @property
     def copies(self) -> int:
-        """How often each picture goes through the model."""
+        """Number of times that each picture goes through the model."""
         return len(self.timesteps) * self.draws
 
     def facts(self) -> dict[str, Any]:

@@ -30,11 +30,11 @@ class Projection:
     Parameters
     ----------
     width : int
-        How many numbers a gradient has.
+        Length of a gradient.
     dimension : int or None
-        How many a row has.
+        Length of a row; None keeps that of the gradient.
     seed : tuple of int
-        Each at least 0.
+        Seed of places and signs, each number at least 0.
 
     Examples
     --------
@@ -50,7 +50,7 @@ class Projection:
 
     @property
     def length(self) -> int:
-        """How many numbers a row has."""
+        """Length of a row."""
         return self.dimension or self.width
 
     def facts(self) -> dict[str, Any]:

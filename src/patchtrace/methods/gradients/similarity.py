@@ -63,14 +63,8 @@ class GradientMethod(Method):
             raise PatchtraceError(
                 f"{cls.name} requires a model that was trained on the collection: give its directory (--model DIR)"
             )
-        return cls(
-            resources.model,
-            timesteps=resources.timesteps,
-            dimension=resources.dimension,
-            cache=resources.cache,
-            compute=resources.compute,
-            **arguments,
-        )
+        names = ("timesteps", "dimension", "cache", "compute")
+        return cls(resources.model, **{name: getattr(resources, name) for name in names}, **arguments)
 
     def settings(self) -> dict[str, Any]:
         projection = "none" if self.dimension is None else "count sketch"
@@ -83,14 +77,12 @@ class GradientMethod(Method):
             raise PatchtraceError(f"model is {self.model!r}: use a Denoiser, or the directory of a trained model")
         return [self.model]
 
-    def _models(self) -> Iterator[Denoiser]:
-        """One after the other, so that no more than one is in memory for this."""
-        for place in self._places():
-            yield place if isinstance(place, Denoiser) else Denoiser.load(place, self.compute.device or "cpu")
-
-    def _gradients(self, denoiser: Denoiser) -> Gradients:
-        times = tuple(spread(self.timesteps, len(denoiser.schedule)))
-        return Gradients(denoiser, times, self.draws, self.seed, self.target)
+    def _gradients(self) -> Iterator[Gradients]:
+        """Those of one model after the other, so that no more than one is in memory for this."""
+        for model in self._places():
+            denoiser = model if isinstance(model, Denoiser) else Denoiser.load(model, self.compute.device or "cpu")
+            times = tuple(spread(self.timesteps, len(denoiser.schedule)))
+            yield Gradients(denoiser, times, self.draws, self.seed, self.target)
 
     def _check(self, train: ImageSet) -> None:
         whole("draws", self.draws, 1)
@@ -98,9 +90,8 @@ class GradientMethod(Method):
         if self.dimension is not None:
             whole("dimension", self.dimension, 1)
         models = []
-        for denoiser in self._models():
-            denoiser.check(train)
-            gradients = self._gradients(denoiser)
+        for gradients in self._gradients():
+            gradients.denoiser.check(train)
             models.append(gradients.model)
             self.timesteps_ = list(gradients.timesteps)
         self.models_ = tuple(models)
@@ -112,8 +103,7 @@ class GradientMethod(Method):
         total = len(self.models_) * (len(train) + len(queries)) * len(self.timesteps_) * self.draws
         count = Counter(progress, total)
         self.earlier_ = 0.0
-        for denoiser, known in zip(self._models(), self.models_, strict=True):
-            gradients = self._gradients(denoiser)
+        for gradients, known in zip(self._gradients(), self.models_, strict=True):
             if gradients.model != known:
                 raise PatchtraceError("the model is another than when fit was called: call fit(train) again")
             memory, place = self.compute.budget.total, self._directory()
