@@ -354,30 +354,32 @@ def _step_pair(
 ) -> _StepPair:
     """One step of one pair."""
     comparison, shape = step.comparison, (step.rows, step.columns)
-    grid, part, place = np.zeros(shape), np.full(shape, -1.0), np.zeros(shape, np.intp)
-    mirrored, heat = np.zeros(shape, np.bool_), np.zeros(size)
+    count = step.rows * step.columns
+    grid, part, place = np.zeros(count), np.full(count, -1.0), np.zeros(count, np.intp)
+    mirrored, heat = np.zeros(count, np.bool_), np.zeros(size)
     found: list[Match] = []
     for mirror in (False, True)[: comparison.sides]:
         right = patches(image[..., ::-1] if mirror else image, comparison)
-        of_train = np.zeros(shape)
+        of_train = np.zeros(count)
         for group in groups:
             weights = _weights(query, left, right, normaliser, group, comparison.k)
             own = group.patches
-            grid.flat[own] += weights.sum(axis=1)
-            of_train.flat[own] += weights.sum(axis=0) if group.all else weights[:, 0]
+            grid[own] += weights.sum(axis=1)
+            of_train[own] += weights.sum(axis=0) if group.all else weights[:, 0]
             best = weights.argmax(axis=1) if group.all else np.arange(len(weights))
             largest = weights.max(axis=1)
-            better = largest > part.flat[own]
-            part.flat[own[better]], place.flat[own[better]] = largest[better], own[best[better]]
-            mirrored.flat[own[better]] = mirror
+            better = largest > part[own]
+            part[own[better]], place[own[better]] = largest[better], own[best[better]]
+            mirrored[own[better]] = mirror
             flat = np.argpartition(-weights, min(matches, weights.size) - 1, axis=None)[:matches]
             for q, u in zip(*np.unravel_index(flat, weights.shape), strict=True):
                 places = _place(own[q], step), _place(own[u if group.all else q], step)
                 weight = float(step.weight * weights[q, u])
                 found.append(Match(*places, comparison.extent, step.part.t, step.part.pool, weight, mirror))
-        on_train = spread(of_train, comparison, size)
+        on_train = spread(of_train.reshape(shape), comparison, size)
         heat += step.weight * (on_train[:, ::-1] if mirror else on_train)
-    return grid, Partners(place, part, mirrored), heat, _strongest(found, matches)
+    partners = Partners(place.reshape(shape), part.reshape(shape), mirrored.reshape(shape))
+    return grid.reshape(shape), partners, heat, _strongest(found, matches)
 
 
 def _weights(query: NoisyQuery, left: list[Floats], right: Floats, normaliser: Floats, group: _Group, k: int) -> Floats:
