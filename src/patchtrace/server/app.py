@@ -89,8 +89,8 @@ class _Site:
         self._static = _static_files()
         template = resources.files("patchtrace.server").joinpath("page.html.j2").read_text(encoding="utf-8")
         page = jinja2.Environment(autoescape=True).from_string(template)
-        # names of files need not be text
-        self._page = page.render(facts=facts, limit=jobs.limits.upload).encode("utf-8", "backslashreplace")
+        shown = page.render(facts=facts, viewer="viewer.js" in self._static, limit=jobs.limits.upload)
+        self._page = shown.encode("utf-8", "backslashreplace")  # names of files need not be text
 
     async def page(self, _: Request) -> Response:
         return HTMLResponse(self._page)
