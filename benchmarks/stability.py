@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from patchtrace import Compute, ImageSet, Recipe
 from patchtrace.engines import Engine, Job, LocalWork, NoisyQuery, get_engine
-from patchtrace.nda.draws import Allocation, Moments, chance_of_top, estimate
+from patchtrace.nda.draws import Moments, chance_of_top, estimate, next_pairs
 from patchtrace.nda.plan import Draws, LevelPlan, Plan
 
 HERE = Path(__file__).resolve().parent
@@ -130,7 +130,7 @@ def adaptive(ours: Drawn, query: int, run: int, most: float) -> dict[str, Any]:
     """What ``draws="auto"`` does, until the list is settled or so many seconds are spent."""
     values = ours.values[query]
     moments = [Moments.of(level.shape[-1]) for level in values]
-    plan = Allocation([level.cost for level in Plan.of(RECIPE, (32, 32)).levels], 2**20)
+    costs = [level.cost for level in Plan.of(RECIPE, (32, 32)).levels]
     wanted = [2] * len(values)
     while True:
         for level, found, size, draws in zip(values, moments, ours.sizes, wanted, strict=True):
@@ -139,7 +139,8 @@ def adaptive(ours: Drawn, query: int, run: int, most: float) -> dict[str, Any]:
         spent = sum(found.draws * cost for found, cost in zip(moments, ours.seconds, strict=True))
         result = estimate(moments)
         sure = float(np.sort(chance_of_top(result, TOP))[::-1][:TOP].mean())
-        wanted = [found.draws + 2 * pairs for found, pairs in zip(moments, plan.next(moments, TOP), strict=True)]
+        added = next_pairs(moments, costs, 2**20, TOP)
+        wanted = [found.draws + 2 * pairs for found, pairs in zip(moments, added, strict=True)]
         over = any(draws > level.shape[1] for draws, level in zip(wanted, values, strict=True))
         if sure >= 0.95 or over or spent >= most:
             return {"mean": result.mean, "seconds": spent, "sure": sure, "draws": [m.draws for m in moments]}

@@ -237,4 +237,4 @@ def test_an_old_run_is_what_this_version_computes_and_can_be_continued():
     more = NDA(replace(auto.nda.recipe, draws=4), stopping=stopping).fit(TRAIN).attribute(QUERIES, start=auto)
     assert more.nda.draws == [[4, 4], [4, 4]]
     found = explain(auto, QUERIES, TRAIN, 1, draws=None)
-    np.testing.assert_allclose(found.step_shares().sum(axis=0), auto.shares[1][found.images], rtol=1e-4)
+    np.testing.assert_allclose(found.maps().sum(axis=(1, 2)), auto.shares[1][found.images], rtol=1e-4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from patchtrace.nda.draws import Allocation, Estimate, Moments, chance_of_top, estimate
+from patchtrace.nda.draws import Estimate, Moments, chance_of_top, estimate, next_pairs
 
 RNG = np.random.default_rng(0)
 
@@ -83,20 +83,20 @@ def test_what_is_far_ahead_is_in_the_top_and_what_is_level_shares_the_chance():
 
 def test_draws_go_where_the_variance_is_for_its_cost():
     quiet, loud = moments(draws(4, np.ones(30), 0.01)), moments(draws(4, np.ones(30), 0.5))
-    assert Allocation([1, 1], 100).next([quiet, loud], 10)[0] == 0
-    cheap = Allocation([1, 50], 100).next([loud, moments(draws(4, np.ones(30), 0.5, seed=1))], 10)
+    assert next_pairs([quiet, loud], [1, 1], 100, 10)[0] == 0
+    cheap = next_pairs([loud, moments(draws(4, np.ones(30), 0.5, seed=1))], [1, 50], 100, 10)
     assert cheap[0] > 5 * cheap[1]
 
 
 def test_a_level_that_may_have_no_more_ends_it():
     loud = [moments(draws(8, np.ones(30), 0.5))]
-    assert Allocation([1], 8).next(loud, 10) == [0]
-    assert Allocation([1], 10).next(loud, 10) == [1]
+    assert next_pairs(loud, [1], 8, 10) == [0]
+    assert next_pairs(loud, [1], 10, 10) == [1]
 
 
 def test_each_round_adds_about_a_third():
     levels = [moments(draws(60, np.ones(30), 0.5, seed=n)) for n in range(3)]
-    assert sum(Allocation([1, 1, 1], 10_000).next(levels, 10)) == pytest.approx(0.3 * 90, abs=1)
+    assert sum(next_pairs(levels, [1, 1, 1], 10_000, 10)) == pytest.approx(0.3 * 90, abs=1)
 
 
 def test_chances_do_not_depend_on_how_many_are_drawn_at_once(monkeypatch):

@@ -31,6 +31,12 @@ def queries():
     return ImageSet.open(pictures(2, 2))
 
 
+def step_shares(found):
+    """What each step adds to the share of each explained image: (steps, images)."""
+    steps = zip(found.steps, found.grids, strict=True)
+    return np.stack([step.weight * grid.sum(axis=(1, 2), dtype=np.float64) for step, grid in steps])
+
+
 def made(train, queries, recipe=RECIPE, **options):
     return NDA(recipe, **options).fit(train).attribute(queries)
 
@@ -42,7 +48,7 @@ def test_everything_adds_up_to_the_share_and_to_the_score(train, queries, border
     result = made(train, queries, recipe)
     found = explain(result, queries, train, 1, draws=None)
     expected = result.shares[1, found.images]
-    np.testing.assert_allclose(found.step_shares().sum(axis=0), expected, rtol=1e-5)
+    np.testing.assert_allclose(step_shares(found).sum(axis=0), expected, rtol=1e-5)
     np.testing.assert_allclose(found.maps().sum(axis=(1, 2)), expected, rtol=1e-5)
     np.testing.assert_allclose(found.whole().sum(), 1, rtol=1e-12)
     per_share = (result.scores[1] ** (1 / exponent) / result.shares[1])[0]
@@ -75,7 +81,7 @@ def test_all_pairs_of_patches_are_those_of_the_oracle(train, queries):
 def test_fewer_draws_are_the_first_ones(train, queries):
     short, long = (made(train, queries, replace(RECIPE, draws=draws)) for draws in (2, 6))
     found = explain(long, queries, train, images=9)
-    np.testing.assert_allclose(found.step_shares().sum(axis=0), short.shares[0, found.images], rtol=1e-5)
+    np.testing.assert_allclose(step_shares(found).sum(axis=0), short.shares[0, found.images], rtol=1e-5)
 
 
 def test_a_part_that_was_pasted_is_found_where_it_is():
@@ -123,13 +129,13 @@ def test_coverage_grows_to_the_sum_of_all_shares(train, queries):
     assert curve[-1][1] == pytest.approx(result.shares[0].sum(), rel=1e-6)
 
 
-def test_numbers_of_patches_are_laid_on_visible_pixels_alone():
+def test_numbers_of_patches_are_spread_on_visible_pixels_alone():
     comparison = explain(*_small()).steps[0].comparison
     values = np.zeros((4, 4))
     values[0, 0] = 1  # the middle is the pixel in the corner, so four pixels are within the picture
-    laid = spread(values, comparison, (4, 4))
-    np.testing.assert_allclose(laid[:2, :2], 0.25)
-    assert laid.sum() == pytest.approx(1)
+    found = spread(values, comparison, (4, 4))
+    np.testing.assert_allclose(found[:2, :2], 0.25)
+    assert found.sum() == pytest.approx(1)
 
 
 def _small():

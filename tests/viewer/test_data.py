@@ -15,8 +15,8 @@ from patchtrace import NDA, ImageSet, Recipe, explain
 from patchtrace.engines import NoisyQuery
 from patchtrace.engines.reference import noisy_patches
 from patchtrace.nda.explain import spread
-from patchtrace.viewer.data import answer_of, encoded, packed
-from patchtrace.viewer.query_report import look_closer, make_report
+from patchtrace.viewer.data import answer_of, encoded, look_closer, packed
+from patchtrace.viewer.report import make_report
 
 
 def unpacked(array):
@@ -142,10 +142,10 @@ def test_pictures_show_the_file_not_what_was_compared(made):
 
 
 def test_maps_from_the_view_are_those_of_the_explanation(made):
-    """The viewer lays grids on pixels itself; this is the rule it follows."""
+    """The viewer spreads grids on pixels itself; this is the rule it follows."""
     _, _, _, explanation, answer = made
     step, grid = explanation.steps[0], unpacked(answer.evidence[0]["grids"][0])
-    laid = spread(grid, step.comparison, (16, 16))
+    found = spread(grid, step.comparison, (16, 16))
     by_hand = np.zeros((16, 16))
     meta = answer.view["steps"][0]
     for r in range(meta["rows"]):
@@ -154,7 +154,7 @@ def test_maps_from_the_view_are_those_of_the_explanation(made):
             columns = slice(max(0, c - meta["pad"]), min(16, c - meta["pad"] + meta["extent"]))
             visible = by_hand[rows, columns]
             visible += grid[r, c] / visible.size
-    np.testing.assert_allclose(laid, by_hand, rtol=1e-9)
+    np.testing.assert_allclose(found, by_hand, rtol=1e-9)
 
 
 def test_arrays_are_packed_to_their_type():

@@ -20,7 +20,7 @@ from patchtrace import PixelSimilarity
 from patchtrace.demo import postcards
 from patchtrace.drawing.parts import percent
 from patchtrace.viewer import Picture, write_report
-from patchtrace.viewer.query_report import look_closer
+from patchtrace.viewer.data import look_closer
 from patchtrace.viewer.report import asset
 
 pytestmark = pytest.mark.slow

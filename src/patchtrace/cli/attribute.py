@@ -19,7 +19,8 @@ from patchtrace.cli.common import ended, note, print_table, progress_bar, write_
 from patchtrace.cli.kinds import COUNT, NEW_FILE, SEED, SOURCE
 from patchtrace.cli.values import check_method, check_output, check_outside, method_from, opened_from, read_pictures
 from patchtrace.nda.checkpoint import cache
-from patchtrace.viewer.query_report import look_closer, make_report
+from patchtrace.viewer.data import look_closer
+from patchtrace.viewer.report import make_report
 
 #: Where a run keeps unfinished work, inside its output directory.
 UNFINISHED = "unfinished"

@@ -41,21 +41,19 @@ def overview(look: Look, pairs: Sequence[Pair]) -> Image.Image:
     rows = -(-len(pairs) // across)
     small = SIDE * 3 // 4
     left = MARGIN + SIDE + 3 * GAP
-    sheet, draw = _sheet(
-        left + across * (small + GAP) - GAP, 40 + max(SIDE + 70, rows * (small + 64)), "What it resembles most"
-    )
+    width, height = left + across * (small + GAP) - GAP, 40 + max(SIDE + 70, rows * (small + 64))
+    sheet, draw = _sheet(width, height, "What it resembles most")
     top = MARGIN + 40
     query = place_picture(sheet, look.queries.frame(look.query, SIDE), (MARGIN, top), SIDE)
-    _write(draw, (MARGIN, top + SIDE + 10), look.result.query_ids[look.query], INK, SIDE)
-    _write(draw, (MARGIN, top + SIDE + 10 + LINE), "the strongest pair of patches with", FAINT, SIDE)
-    _write(draw, (MARGIN, top + SIDE + 10 + 2 * LINE), "each image has its colour on both", FAINT, SIDE)
-    places = [(left + i % across * (small + GAP), top + i // across * (small + 64)) for i in range(len(pairs))]
+    says = "the strongest pair of patches with", "each image has its colour on both"
+    _caption(draw, (MARGIN, top + SIDE + 10), SIDE, look.result.query_ids[look.query], *says)
     size = look.explanation.size
-    for pair, (x, y), colour in zip(pairs, places, SOURCES, strict=False):
+    for number, (pair, colour) in enumerate(zip(pairs, SOURCES, strict=False)):
+        x, y = left + number % across * (small + GAP), top + number // across * (small + 64)
         image = place_picture(sheet, look.train.frame(pair.index, small), (x, y), small)
         hit = look.hit(pair.index)
         draw.text((x, y + small + 8), percent(hit.share), INK, _font(17))
-        _write(draw, (x, y + small + 8 + LINE), hit.id, FAINT, small)
+        fitting_text(draw, (x, y + small + 8 + LINE), hit.id, FAINT, _font(14), small)
         match = pair.matches[0]
         _outline(draw, query, match.query, match.size, colour, size)
         _outline(draw, image, _in_image(match, look.explanation), match.size, colour, size)
@@ -68,29 +66,26 @@ def pair_picture(look: Look, pair: Pair) -> Image.Image:
     hit = look.hit(pair.index)
     sheet, draw = _sheet(4 * SIDE + 3 * GAP, SIDE + 178, f"{percent(hit.share)} of the query")
     top = MARGIN + 40
-    grids = zip(explanation.steps, pair.grids, strict=True)
-    ours = sum(step.weight * explanation.on_pixels(grid, step) for step, grid in grids) / explanation.whole()
-    heat = sum(pair.heat)
+    ours = explanation.on_pixels(pair.grids) / explanation.whole()
     pictures = look.queries.frame(look.query, SIDE), look.train.frame(pair.index, SIDE)
     captions = (
         (look.result.query_ids[look.query], "the query"),
-        ("how much of each pixel", f"at most {percent(float(np.max(ours)))}"),
+        ("how much of each pixel", f"at most {percent(float(ours.max()))}"),
         (hit.id, "the image"),
         ("which pixels do that", "brighter: more of it"),
     )
-    panels = (pictures[0], _heat(pictures[0], np.asarray(ours)), pictures[1], _heat(pictures[1], np.asarray(heat)))
+    panels = (pictures[0], _heat(pictures[0], ours), pictures[1], _heat(pictures[1], np.sum(pair.heat, axis=0)))
     boxes = []
-    for number, (panel, (first, second)) in enumerate(zip(panels, captions, strict=True)):
+    for number, (panel, caption) in enumerate(zip(panels, captions, strict=True)):
         x = MARGIN + number * (SIDE + GAP)
         boxes.append(place_picture(sheet, panel, (x, top), SIDE))
-        _write(draw, (x, top + SIDE + 8), first, INK, SIDE)
-        _write(draw, (x, top + SIDE + 8 + LINE), second, FAINT, SIDE)
+        _caption(draw, (x, top + SIDE + 8), SIDE, *caption)
     for match, colour in zip(_apart(pair.matches), SOURCES, strict=False):
         _outline(draw, boxes[0], match.query, match.size, colour, explanation.size)
         _outline(draw, boxes[2], _in_image(match, explanation), match.size, colour, explanation.size)
     _legend(draw, sheet, MARGIN + SIDE + GAP, top + SIDE + 64)
-    lines = "outlined: pairs of patches that resemble each other most, in the same colour on both sides"
-    draw.text((MARGIN, top + SIDE + 112), lines, FAINT, _font(14))
+    note = "outlined: pairs of patches that resemble each other most, in the same colour on both sides"
+    draw.text((MARGIN, top + SIDE + 112), note, FAINT, _font(14))
     return sheet
 
 
@@ -101,23 +96,20 @@ def mosaic_picture(look: Look) -> Image.Image:
     first = [int(index) for index in owners[np.argsort(-counts, kind="stable")][: len(SOURCES)]]
     sheet, draw = _sheet(2 * SIDE + 2 * GAP + 330, SIDE + 96, "Pixel by pixel")
     top = MARGIN + 40
-    picture = look.queries.frame(look.query, SIDE)
-    place_picture(sheet, picture, (MARGIN, top), SIDE)
+    place_picture(sheet, look.queries.frame(look.query, SIDE), (MARGIN, top), SIDE)
     most = float(mosaic.part.max())
     shown = owner_map(mosaic.owner, dict(zip(first, SOURCES, strict=False)), 0.25 + 0.75 * mosaic.part / most)
     place_picture(sheet, Image.fromarray(shown), (MARGIN + SIDE + GAP, top), SIDE)
-    _write(draw, (MARGIN, top + SIDE + 8), look.result.query_ids[look.query], INK, SIDE)
-    _write(draw, (MARGIN + SIDE + GAP, top + SIDE + 8), "the image that accounts for", INK, SIDE + GAP)
-    _write(
-        draw, (MARGIN + SIDE + GAP, top + SIDE + 8 + LINE), "most of each pixel, paler: less of it", FAINT, SIDE + GAP
-    )
+    _caption(draw, (MARGIN, top + SIDE + 8), SIDE, look.result.query_ids[look.query])
+    says = "the image that accounts for", "most of each pixel, paler: less of it"
+    _caption(draw, (MARGIN + SIDE + GAP, top + SIDE + 8), SIDE + GAP, *says)
     x, tile = MARGIN + 2 * (SIDE + GAP), 30
     for number, (index, colour) in enumerate(zip(first, SOURCES, strict=False)):
         y = top + number * (tile + 9)
         draw.rectangle((x, y, x + 9, y + tile - 1), fill=colour)
         place_picture(sheet, look.train.frame(index, tile), (x + 16, y), tile)
         pixels = f"{percent(float((mosaic.owner == index).mean()))} of the pixels"
-        _write(draw, (x + 16 + tile + 10, y - 2), look.hit(index).id, INK, 260)
+        _caption(draw, (x + 16 + tile + 10, y - 2), 260, look.hit(index).id)
         draw.text((x + 16 + tile + 10, y + 15), pixels, FAINT, _font(13))
     y = top + len(first) * (tile + 9)
     draw.rectangle((x, y, x + 9, y + 14), fill=OTHERS)
@@ -132,17 +124,15 @@ def proponents(look: Look) -> Image.Image:
     width = (1 + len(best) + len(least)) * (small + GAP // 2) + 3 * GAP
     sheet, draw = _sheet(width, small + 104, "")
     top, x = MARGIN + 40, MARGIN
-    for heading, images, hits in (
-        ("query", look.queries, [None]), ("largest shares", look.train, best), ("smallest shares", look.train, least)
-    ):  # fmt: skip
+    query = look.queries.frame(look.query, small), (look.result.query_ids[look.query],)
+    largest, smallest = (
+        [(look.train.frame(hit.index, small), (percent(hit.share), hit.id)) for hit in hits] for hits in (best, least)
+    )
+    for heading, panels in (("query", [query]), ("largest shares", largest), ("smallest shares", smallest)):
         draw.text((x, MARGIN), heading, INK, _font(17))
-        for hit in hits:
-            index = look.query if hit is None else hit.index
-            place_picture(sheet, images.frame(index, small), (x, top), small)
-            name = look.result.query_ids[look.query] if hit is None else percent(hit.share)
-            _write(draw, (x, top + small + 8), name, INK, small)
-            if hit is not None:
-                _write(draw, (x, top + small + 8 + LINE), hit.id, FAINT, small)
+        for picture, caption in panels:
+            place_picture(sheet, picture, (x, top), small)
+            _caption(draw, (x, top + small + 8), small, *caption)
             x += small + GAP // 2
         x += GAP
     return sheet
@@ -167,14 +157,10 @@ def _outline(
 ) -> None:
     """Outline a patch, in pixels of what was compared, on a picture that lies in a box."""
     down, across = (box[3] - box[1]) / pixels[0], (box[2] - box[0]) / pixels[1]
-    around = (
-        box[0] + max(0, place[1]) * across,
-        box[1] + max(0, place[0]) * down,
-        box[0] + min(pixels[1], place[1] + size) * across - 1,
-        box[1] + min(pixels[0], place[0] + size) * down - 1,
-    )
+    top, bottom = box[1] + np.clip((place[0], place[0] + size), 0, pixels[0]) * down
+    left, right = box[0] + np.clip((place[1], place[1] + size), 0, pixels[1]) * across
     for grown, ink in ((1, "white"), (0, colour), (-1, colour)):  # white around it, so that it is seen on any picture
-        draw.rectangle((around[0] - grown, around[1] - grown, around[2] + grown, around[3] + grown), outline=ink)
+        draw.rectangle((left - grown, top - grown, right - 1 + grown, bottom - 1 + grown), outline=ink)
 
 
 def _in_image(match: Match, explanation: Explanation) -> tuple[int, int]:
@@ -187,11 +173,9 @@ def _apart(matches: Sequence[Match], most: int = 4) -> list[Match]:
     """The strongest matches whose patches in the query lie apart from each other: neighbours would say the same."""
     chosen: list[Match] = []
     for match in matches:
-        near = any(
-            max(abs(a - b) for a, b in zip(match.query, other.query, strict=True)) < max(match.size, other.size) // 2
-            for other in chosen
-        )
-        if not near:
+        distances = [np.abs(np.subtract(match.query, other.query)).max() for other in chosen]
+        sizes = [max(match.size, other.size) // 2 for other in chosen]
+        if np.greater_equal(distances, sizes).all():
             chosen.append(match)
     return chosen[:most]
 
@@ -199,10 +183,8 @@ def _apart(matches: Sequence[Match], most: int = 4) -> list[Match]:
 def _heat(picture: Image.Image, values: NDArray[np.float64]) -> Image.Image:
     """A picture in grey under the colours of the scale."""
     picture = picture.convert("L").convert("RGB").resize((SIDE, SIDE), Image.Resampling.BICUBIC)
-    largest = float(values.max()) or 1.0
-    places = values / largest * (len(SCALE) - 1)
-    low = np.minimum(places.astype(int), len(SCALE) - 2)
-    colours = SCALE[low] + (places - low)[:, :, None] * (SCALE[low + 1] - SCALE[low])
+    places = values / (float(values.max()) or 1.0) * (len(SCALE) - 1)
+    colours = np.stack([np.interp(places, range(len(SCALE)), channel) for channel in SCALE.T], axis=2)
     over = Image.fromarray(np.rint(colours).astype(np.uint8)).resize(picture.size, Image.Resampling.BILINEAR)
     return Image.blend(picture, over, 0.72)
 
@@ -214,5 +196,7 @@ def _legend(draw: ImageDraw.ImageDraw, sheet: Image.Image, x: int, y: int) -> No
     draw.text((x + SIDE, y + 14), "most", FAINT, _font(13), anchor="ra")
 
 
-def _write(draw: ImageDraw.ImageDraw, at: tuple[int, int], text: str, ink: str, width: int) -> None:
-    fitting_text(draw, at, text, ink, _font(14), width)
+def _caption(draw: ImageDraw.ImageDraw, at: tuple[int, int], width: int, *lines: str) -> None:
+    """Lines under each other, the first in full colour."""
+    for number, text in enumerate(lines):
+        fitting_text(draw, (at[0], at[1] + number * LINE), text, FAINT if number else INK, _font(14), width)

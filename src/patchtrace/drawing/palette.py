@@ -8,12 +8,12 @@ GRID, TRACK = "#e3e7eb", "#eaeef2"
 #: Colours that everybody can tell apart (Okabe and Ito).
 BLUE, ORANGE, GREEN, PINK = "#0072b2", "#e69f00", "#009e73", "#cc79a7"
 VERMILION, SKY, YELLOW = "#d55e00", "#56b4e9", "#f0e442"
-#: For the sources of a picture; any further source is grey. Yellow would not be seen on white.
+#: Colours of the sources of a picture; any further source is grey. Yellow would not be seen on white.
 SOURCES, OTHERS = (BLUE, ORANGE, GREEN, PINK, VERMILION, SKY), "#9aa2ab"
-#: For lines and bars of figures, the darkest first.
+#: Colours of lines and bars of figures, the darkest first.
 SERIES = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, FAINT)
 
-#: Of heat maps, from nothing to most (anchors of viridis).
+#: Colours of heat maps, from nothing to most (anchors of viridis).
 HEAT = ("#440154", "#3b528b", "#21918c", "#5ec962", "#fde725")
 
 

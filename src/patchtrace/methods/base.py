@@ -209,19 +209,12 @@ class Method(ABC):
         **more: Any,
     ) -> Attribution:
         """The result of this method; scores that are not shares by themselves get those of ``positive_shares``."""
-        return Attribution(
-            scores.astype(np.float32),
-            (positive_shares(scores) if shares is None else shares).astype(np.float32),
-            queries.ids,
-            train.ids,
-            self.name,
-            **{
-                "settings": self.settings(),
-                "facts": more.pop("facts", None) or facts_of(train, queries),
-                "skipped": train.skipped + tuple(replace(item, of="queries") for item in queries.skipped),
-                **more,
-            },
-        )
+        more["skipped"] = train.skipped + tuple(replace(item, of="queries") for item in queries.skipped)
+        more.setdefault("settings", self.settings())
+        if "facts" not in more:
+            more["facts"] = facts_of(train, queries)
+        found = (positive_shares(scores) if shares is None else shares).astype(np.float32)
+        return Attribution(scores.astype(np.float32), found, queries.ids, train.ids, self.name, **more)
 
 
 def positive_shares(scores: NDArray[np.float64]) -> NDArray[np.float64]:

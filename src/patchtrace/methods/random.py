@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from patchtrace.attribution import Attribution
-from patchtrace.errors import PatchtraceError
+from patchtrace.checks import whole
 from patchtrace.methods.base import Method, Resources
 from patchtrace.progress import Progress
 
@@ -42,9 +42,7 @@ class RandomScores(Method):
 
     def attribute(self, queries: Any, *, progress: Progress | None = None) -> Attribution:
         train, opened = self._opened(queries)
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise PatchtraceError(f"seed is {self.seed!r}: use a whole number of at least 0")
-        scores = np.random.default_rng(self.seed).random((len(opened), len(train)))
+        scores = np.random.default_rng(whole("seed", self.seed, 0)).random((len(opened), len(train)))
         if progress:
             progress(1, 1)
         return self._result(train, opened, scores)

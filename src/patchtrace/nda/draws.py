@@ -8,7 +8,7 @@ one sample; nothing but means and squared differences is kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,8 @@ PRIOR = 2.0
 TRIALS, LEAST_TRIALS, MOST_DRAWN = 2000, 100, 40_000_000
 #: Numbers that are drawn at once: 4 MB, of which some copies are held.
 AT_ONCE = 500_000
+#: How much all work grows in a round of draws.
+GROWTH = 1.3
 
 
 @dataclass
@@ -149,40 +151,35 @@ def chance_of_top(found: Estimate, top: int, seed: int = 0) -> Values:
     return chance
 
 
-@dataclass
-class Allocation:
-    """Where the next draws go.
+def next_pairs(levels: Sequence[Moments], costs: Sequence[float], most: int, top: int) -> list[int]:
+    """Pairs of draws to add at each level, so that all work so far grows by about a third.
+
+    One by one they go where the variance of the images around the end of the list falls most for its cost. If that
+    level has reached its limit, draws elsewhere would not help.
 
     Parameters
     ----------
+    levels : sequence of Moments
+        What is known so far.
     costs : sequence of float
         Work of one draw at each level.
     most : int
         Draw limit of each level.
+    top : int
+        Length of the list that has to settle.
     """
-
-    costs: Sequence[float]
-    most: int
-    growth: float = field(default=1.3)
-
-    def next(self, levels: Sequence[Moments], top: int) -> list[int]:
-        """Pairs to add at each level, so that all work so far grows by about a third.
-
-        One by one they go where the variance of the images around the end of the list falls most for its cost. If that
-        level has reached its limit, draws elsewhere would not help.
-        """
-        counts = np.array([level.pairs for level in levels])
-        mean = np.mean([level.mean for level in levels], axis=0)
-        contested = np.argsort(-mean, kind="stable")[max(0, top // 2 - 1) : 2 * top]
-        variances = np.array([level.variance()[contested].sum() for level in levels])
-        costs = 2 * np.asarray(self.costs, dtype=float)
-        left = (self.growth - 1) * (counts * costs).sum()
-        added = np.zeros(len(levels), dtype=int)
-        while left > 0:
-            now = counts + added
-            best = int((variances / (now * (now + 1)) / costs).argmax())
-            if 2 * (now[best] + 1) > self.most:
-                break
-            added[best] += 1
-            left -= costs[best]
-        return [int(pairs) for pairs in added]
+    counts = np.array([level.pairs for level in levels])
+    mean = np.mean([level.mean for level in levels], axis=0)
+    contested = np.argsort(-mean, kind="stable")[max(0, top // 2 - 1) : 2 * top]
+    variances = np.array([level.variance()[contested].sum() for level in levels])
+    work = 2 * np.asarray(costs, dtype=float)
+    left = (GROWTH - 1) * (counts * work).sum()
+    added = np.zeros(len(levels), dtype=int)
+    while left > 0:
+        now = counts + added
+        best = int((variances / (now * (now + 1)) / work).argmax())
+        if 2 * (now[best] + 1) > most:
+            break
+        added[best] += 1
+        left -= work[best]
+    return added.tolist()

@@ -7,11 +7,12 @@ the normaliser of each query patch, and with it single images can be explained o
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from itertools import chain, product
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +101,10 @@ class Pair:
     matches: list[Match]
 
 
+#: One step of a pair: grid, partners, heat and matches.
+_StepPair = tuple[Floats, Partners, Floats, list[Match]]
+
+
 class Mosaic(NamedTuple):
     """For each pixel of the query the image that accounts for most of it, and for how much: (height, width) each.
 
@@ -162,7 +167,7 @@ def explain(
     total = len(train) * sum(count * level.cost for count, level in zip(counts, plan.levels, strict=True))
     count, engine = Counter(progress, total), get_engine(compute, total)
     clean = queries.block(query, query + 1)[0]
-    found = Explanation((), train, chosen, [], result.shares[query].astype(np.float64), clean, [], [], compute.threads)
+    found = Explanation([], train, chosen, [], result.shares[query].astype(np.float64), clean, [], [], compute.threads)
     for number, some in plan.walk([[(0, drawn)] for drawn in counts]):
         noisy = some.on(clean)
         for step in plan.levels[number].steps:
@@ -174,8 +179,7 @@ def explain(
             found.grids.append(grid.reshape(len(chosen), rows, columns))
             found.noisy.append(noisy)
             found.normalisers.append(blocks.log_normaliser)
-            more = Step(step.part, step.comparison, weight, rows, columns, some.patchwork)
-            found = replace(found, steps=(*found.steps, more))
+            found.steps.append(Step(step.part, step.comparison, weight, rows, columns, some.patchwork))
     return found
 
 
@@ -211,7 +215,7 @@ class Explanation:
 
     Parameters
     ----------
-    steps : tuple of Step
+    steps : list of Step
         Scales and noise levels, in the order of ``grids``.
     train : ImageSet
         The collection.
@@ -240,7 +244,7 @@ class Explanation:
     ((9, 8, 8), 7, 1)
     """
 
-    steps: tuple[Step, ...]
+    steps: list[Step]
     train: ImageSet
     images: NDArray[np.intp]
     grids: list[NDArray[np.float32]]
@@ -254,32 +258,19 @@ class Explanation:
     def size(self) -> tuple[int, int]:
         return self.train.shape[1:]
 
-    def step_shares(self) -> Floats:
-        """What each step adds to the share of each explained image: (steps, images). Sums to their shares."""
-        return np.stack(
-            [
-                step.weight * grid.sum(axis=(1, 2), dtype=np.float64)
-                for step, grid in zip(self.steps, self.grids, strict=True)
-            ]
-        )
+    def on_pixels(self, grids: Sequence[NDArray[Any]]) -> Floats:
+        """Parts of query patches, (..., rows, columns) for each step, as shares on its pixels: (..., height, width)."""
+        steps = zip(self.steps, grids, strict=True)
+        shares = (step.weight * spread(grid, step.comparison, self.size) for step, grid in steps)
+        return sum(shares)  # type: ignore[return-value]  # there is at least one step
 
-    def maps(self, steps: Sequence[int] | None = None) -> Floats:
+    def maps(self) -> Floats:
         """Where in the query each image has its share: (images, height, width). Sums, over pixels, to the share."""
-        return sum(  # type: ignore[return-value]  # there is at least one step
-            self.steps[i].weight * spread(self.grids[i].astype(np.float64), self.steps[i].comparison, self.size)
-            for i in (range(len(self.steps)) if steps is None else steps)
-        )
+        return self.on_pixels(self.grids)
 
-    def whole(self, steps: Sequence[int] | None = None) -> Floats:
+    def whole(self) -> Floats:
         """The sum of all shares at each pixel of the query: (height, width). Sums to 1."""
-        return sum(  # type: ignore[return-value]
-            step.weight * spread(np.ones((step.rows, step.columns)), step.comparison, self.size)
-            for step in (self.steps if steps is None else [self.steps[i] for i in steps])
-        )
-
-    def on_pixels(self, grid: Floats, step: Step) -> Floats:
-        """Values of query patches at a step, spread on the pixels of the query: (height, width)."""
-        return spread(grid, step.comparison, self.size)
+        return self.on_pixels([np.ones((step.rows, step.columns)) for step in self.steps])
 
     def mosaic(self) -> Mosaic:
         """For each pixel the explained image that accounts for most of it."""
@@ -325,43 +316,30 @@ class Explanation:
         """
         return self.pairs([index], matches)[0]
 
-    def _sides(self, index: int) -> list[NDArray[np.float32]]:
-        """An image and, if mirrors count, its mirror."""
-        image = self.train.block(index, index + 1)[0]
-        return [image, image[..., ::-1]] if self.steps[0].comparison.flips else [image]
-
     def pairs(self, indices: Sequence[int], matches: int = 20, progress: Progress | None = None) -> list[Pair]:
         """The same as :meth:`pair` for several images; ``progress`` is called with (done, total)."""
-        found: list[list[_StepPair]] = [[] for _ in indices]
+        parts: list[list[_StepPair]] = [[] for _ in indices]
+        images = [self.train.block(int(index), int(index) + 1)[0] for index in indices]
         count = Counter(progress, len(self.steps) * len(indices))
         with ThreadPoolExecutor(self.threads or os.cpu_count()) as pool:  # NumPy lets other threads work meanwhile
             for step, query, normaliser in zip(self.steps, self.noisy, self.normalisers, strict=True):
-                groups = _groups(step.comparison, self.size)
                 left = [noisy_patches(version, step.comparison) for version in query]
-
-                work = partial(
-                    _step_pair, step, query, left, normaliser, groups=groups, matches=matches, size=self.size
-                )
-                for place, part in enumerate(pool.map(work, map(self._sides, indices))):
-                    found[place].append(part)
+                groups = _groups(step.comparison, self.size)
+                work = partial(_step_pair, step, query, left, normaliser, groups, matches, self.size)
+                for found, part in zip(parts, pool.map(work, images), strict=True):
+                    found.append(part)
                     count.add(1)
-        return [_pair_of(int(index), self.steps, parts, matches) for index, parts in zip(indices, found, strict=True)]
+        return [self._pair(int(index), found, matches) for index, found in zip(indices, parts, strict=True)]
+
+    def _pair(self, index: int, parts: list[_StepPair], matches: int) -> Pair:
+        """A pair from its steps."""
+        grids, partners, heat, found = map(list, zip(*parts, strict=True))
+        share = sum(step.weight * grid.sum() for step, grid in zip(self.steps, grids, strict=True))
+        return Pair(index, grids, partners, heat, float(share), _strongest(chain.from_iterable(found), matches))
 
 
-class _StepPair(NamedTuple):
-    grid: Floats
-    partners: Partners
-    heat: Floats
-    matches: list[Match]
-
-
-def _pair_of(index: int, steps: tuple[Step, ...], parts: list[_StepPair], matches: int) -> Pair:
-    share = sum(step.weight * part.grid.sum() for step, part in zip(steps, parts, strict=True))
-    strongest = sorted((match for part in parts for match in part.matches), key=lambda match: -match.weight)[:matches]
-    return Pair(
-        index, [part.grid for part in parts], [part.partners for part in parts], [part.heat for part in parts],
-        float(share), strongest,
-    )  # fmt: skip
+def _strongest(matches: Iterable[Match], count: int) -> list[Match]:
+    return sorted(matches, key=lambda match: -match.weight)[:count]
 
 
 def _step_pair(
@@ -369,59 +347,53 @@ def _step_pair(
     query: NoisyQuery,
     left: list[Floats],
     normaliser: Floats,
-    sides: list[NDArray[np.float32]],
     groups: list[_Group],
     matches: int,
     size: tuple[int, int],
+    image: NDArray[np.float32],
 ) -> _StepPair:
-    """One step of one pair. ``sides`` are the image and, if mirrors count, its mirror."""
-    comparison, (rows, columns) = step.comparison, (step.rows, step.columns)
-    count = rows * columns
-    grid, part = np.zeros(count), np.full(count, -1.0)
-    place, mirrored = np.zeros(count, np.intp), np.zeros(count, np.bool_)
-    heat = np.zeros(size)
-    strongest: list[Match] = []
-    for mirror, image in enumerate(sides):
-        right = patches(image, comparison)
+    """One step of one pair."""
+    comparison, shape = step.comparison, (step.rows, step.columns)
+    count = step.rows * step.columns
+    grid, part, place = np.zeros(count), np.full(count, -1.0), np.zeros(count, np.intp)
+    mirrored, heat = np.zeros(count, np.bool_), np.zeros(size)
+    found: list[Match] = []
+    for mirror in (False, True)[: comparison.sides]:
+        right = patches(image[..., ::-1] if mirror else image, comparison)
         of_train = np.zeros(count)
         for group in groups:
             weights = _weights(query, left, right, normaliser, group, comparison.k)
-            grid[group.query] += weights.sum(axis=1)
-            np.add.at(of_train, group.train, weights.sum(axis=0) if group.all else weights[:, 0])
+            own = group.patches
+            grid[own] += weights.sum(axis=1)
+            of_train[own] += weights.sum(axis=0) if group.all else weights[:, 0]
             best = weights.argmax(axis=1) if group.all else np.arange(len(weights))
             largest = weights.max(axis=1)
-            better = largest > part[group.query]
-            part[group.query[better]], place[group.query[better]] = largest[better], group.train[best[better]]
-            mirrored[group.query[better]] = bool(mirror)
+            better = largest > part[own]
+            part[own[better]], place[own[better]] = largest[better], own[best[better]]
+            mirrored[own[better]] = mirror
             flat = np.argpartition(-weights, min(matches, weights.size) - 1, axis=None)[:matches]
             for q, u in zip(*np.unravel_index(flat, weights.shape), strict=True):
-                places = _place(group.query[q], step), _place(group.train[u if group.all else q], step)
+                places = _place(own[q], step), _place(own[u if group.all else q], step)
                 weight = float(step.weight * weights[q, u])
-                strongest.append(Match(*places, comparison.extent, step.part.t, step.part.pool, weight, bool(mirror)))
-        spread_out = spread(of_train.reshape(rows, columns), comparison, size)
-        heat += step.weight * (spread_out[:, ::-1] if mirror else spread_out)
-    strongest = sorted(strongest, key=lambda match: -match.weight)[:matches]
-    shape = rows, columns
-    return _StepPair(
-        grid.reshape(shape),
-        Partners(place.reshape(shape), part.reshape(shape), mirrored.reshape(shape)),
-        heat,
-        strongest,
-    )
+                found.append(Match(*places, comparison.extent, step.part.t, step.part.pool, weight, mirror))
+        on_train = spread(of_train.reshape(shape), comparison, size)
+        heat += step.weight * (on_train[:, ::-1] if mirror else on_train)
+    partners = Partners(place.reshape(shape), part.reshape(shape), mirrored.reshape(shape))
+    return grid.reshape(shape), partners, heat, _strongest(found, matches)
 
 
 def _weights(query: NoisyQuery, left: list[Floats], right: Floats, normaliser: Floats, group: _Group, k: int) -> Floats:
     """The part of its query patch that each pair of a group has, in the mean over versions: (query, train or 1)."""
     total: Floats = np.zeros(1)
-    own = right[group.train]
+    own = right[group.patches]
     for number, (_, signal, variance, _) in enumerate(query):
-        x = left[number][group.query]
+        x = left[number][group.patches]
         if group.all:
             squares = (x**2).sum(axis=1)[:, None] + signal**2 * (own**2).sum(axis=1)
             distance = squares - 2 * signal * (x @ own.T)
         else:
             distance = ((x - signal * own) ** 2).sum(axis=1)[:, None]
-        weights = np.exp(-distance / (2 * variance) - normaliser[number, group.query, None])
+        weights = np.exp(-distance / (2 * variance) - normaliser[number, group.patches, None])
         left_out = weights.shape[1] - k
         if left_out > 0:
             np.put_along_axis(weights, np.argpartition(weights, left_out, axis=1)[:, :left_out], 0, axis=1)
@@ -436,23 +408,19 @@ def _place(patch: np.intp, step: Step) -> tuple[int, int]:
 
 
 class _Group(NamedTuple):
-    """Patches, by their numbers in the picture, that pair: all with all, or each with the one beside it."""
+    """Patches, by their numbers in the picture, that pair: all with all, or each with the one at its own place."""
 
-    query: NDArray[np.intp]
-    train: NDArray[np.intp]
+    patches: NDArray[np.intp]
     all: bool
 
 
 def _groups(comparison: Comparison, size: tuple[int, int]) -> list[_Group]:
-    runs = []
-    for axis in (comparison.axis(side) for side in size):
-        alone = [[i] for i in range(axis.positions) if i not in axis.interior]
-        runs.append([list(axis.interior), *alone])
-    columns = comparison.axis(size[1]).positions
-    found = [(np.array(down)[:, None] * columns + np.array(across)).ravel() for down in runs[0] for across in runs[1]]
+    axes = [comparison.axis(side) for side in size]
+    runs = [[axis.interior, *([i] for i in range(axis.positions) if i not in axis.interior)] for axis in axes]
+    found = [np.add.outer(np.array(down) * axes[1].positions, across).ravel() for down, across in product(*runs)]
     single = np.array([group[0] for group in found if len(group) == 1], dtype=np.intp)
-    several = [_Group(group, group, True) for group in found if len(group) > 1]
-    return [*several, _Group(single, single, False)] if len(single) else several
+    several = [_Group(group, True) for group in found if len(group) > 1]
+    return [*several, _Group(single, False)] if len(single) else several
 
 
 def spread(values: Floats, comparison: Comparison, size: tuple[int, int]) -> Floats:

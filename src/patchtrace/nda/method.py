@@ -24,6 +24,7 @@ from patchtrace.methods.base import Method, Resources
 from patchtrace.nda.checkpoint import Checkpoint
 from patchtrace.nda.plan import Plan
 from patchtrace.nda.query_run import QueryRun, Setting, together
+from patchtrace.nda_details import NDADetails
 from patchtrace.progress import Counter, Progress, Watch
 from patchtrace.recipe import DEFAULT_SIZE, Recipe, Stopping
 
@@ -87,21 +88,13 @@ class NDA(Method):
         checkpoint: str | Path | None = None,
         compute: Compute | None = None,
     ) -> None:
-        self.recipe = recipe
-        self.stopping = stopping or Stopping()
-        self.parts = parts
-        self.checkpoint = checkpoint
-        self.compute = compute or Compute()
+        self.recipe, self.parts, self.checkpoint = recipe, parts, checkpoint
+        self.stopping, self.compute = stopping or Stopping(), compute or Compute()
 
     @classmethod
     def create(cls, resources: Resources, **arguments: Any) -> Self:
-        return cls(
-            resources.recipe,
-            stopping=resources.stopping,
-            parts=resources.parts,
-            checkpoint=resources.checkpoint,
-            compute=resources.compute,
-        )
+        names = ("recipe", "stopping", "parts", "checkpoint", "compute")
+        return cls(**{name: getattr(resources, name) for name in names}, **arguments)
 
     def attribute(
         self,
@@ -141,41 +134,36 @@ class NDA(Method):
             raise PatchtraceError(
                 f"exponent is {recipe.exponent}: scores would be too large for float32, use a smaller one"
             )
-        if start is not None:
-            if self.parts or noise is not None:
-                raise PatchtraceError(
-                    "a result is continued with noise from its seed and without parts: leave out noise and parts"
-                )
-            _check_start(start, recipe, train, opened)
+        if start is not None and (self.parts or noise is not None):
+            raise PatchtraceError(
+                "a result is continued with noise from its seed and without parts: leave out noise and parts"
+            )
+        begun = start and _details_to_continue(start, recipe, train, opened)
         images = len(train) + (len(rest.images) if rest else 0)
         engine = get_engine(self.compute, len(opened) * images * sum(level.cost for level in plan.levels))
         budget, keep = _room(self.compute.budget.total, len(opened), plan, len(train), self.parts)
         count = Counter(watch, 0)
         setting = Setting(plan, len(train), images, self.stopping, given, self.parts, keep, count, watch)
-        about = {"settings": self.settings() | {"recipe": recipe.to_dict(), "engine": engine.name}}
-        about["facts"] = facts_of(train, opened)
+        settings = self.settings() | {"recipe": recipe.to_dict(), "engine": engine.name}
+        facts = facts_of(train, opened)
+        # where blocks may be smaller than usual, the last digits depend on the memory
+        kind = [engine.instructions, budget.total < ROOM_FOR_ALL_BLOCKS and budget.total]
         done = []
         with self._work(engine, train, rest, budget, watch) as work:
             for number in range(len(opened)):
                 query = opened.subset([number])
-                about["facts"] = {**about["facts"], "queries": facts_of_set(query)}
+                about = {"settings": settings, "facts": {**facts, "queries": facts_of_set(query)}}
                 checkpoint = None
                 if self.checkpoint:
-                    key = _key(setting, about, start, rest, engine, budget)
-                    checkpoint = Checkpoint(Path(self.checkpoint), key)
+                    checkpoint = Checkpoint(Path(self.checkpoint), _key(setting, about, start, rest, kind))
                 run = QueryRun(setting, query.block(0, 1)[0], work, checkpoint)
-                if start is not None and start.nda is not None:
-                    run.resume(start.nda, number)
-                if (
-                    recipe.draws != "auto" and number == 0
-                ):  # the same for all, or, in a continued result, about the same
+                if begun:
+                    run.resume(begun, number)
+                if recipe.draws != "auto" and number == 0:  # the same for all; in a continued result, about the same
                     count.total = len(opened) * run.work_to(recipe.draws)
-                run.run()
-                found, details = run.details()
-                mean = found.mean[None]
-                done.append(
-                    self._result(train, query, mean**recipe.exponent, mean / plan.patches, nda=details, **about)
-                )
+                mean, details = run.run()
+                scores, shares = mean[None] ** recipe.exponent, mean[None] / plan.patches
+                done.append(self._result(train, query, scores, shares, nda=details, **about))
                 watch.finished(done[-1])
         return joined(done, opened)
 
@@ -264,8 +252,8 @@ def check_images(result: Attribution, train: ImageSet, queries: ImageSet) -> Non
             raise PatchtraceError(f"the images of {name!r} changed since the result was made: use the original ones")
 
 
-def _check_start(start: Attribution, recipe: Recipe, train: ImageSet, queries: ImageSet) -> None:
-    """Draws add up only if everything but their number is the same."""
+def _details_to_continue(start: Attribution, recipe: Recipe, train: ImageSet, queries: ImageSet) -> NDADetails:
+    """The details of a result whose draws count too: everything but their number must be the same."""
     if start.nda is None or not start.nda.can_continue:
         raise PatchtraceError(
             "a result with a single draw, or with noise that was given, cannot be continued: run it with draws='auto'"
@@ -276,6 +264,7 @@ def _check_start(start: Attribution, recipe: Recipe, train: ImageSet, queries: I
         check_images(start, train, queries)
     except PatchtraceError as error:
         raise PatchtraceError(f"a result of other images cannot be continued: {error}") from error
+    return start.nda
 
 
 def _room(memory: int, queries: int, plan: Plan, images: int, parts: bool) -> tuple[Budget, bool]:
@@ -301,19 +290,16 @@ def _room(memory: int, queries: int, plan: Plan, images: int, parts: bool) -> tu
 
 
 def _key(
-    setting: Setting, about: Mapping[str, Any], start: Attribution | None, rest: Rest | None, engine: Engine,
-    budget: Budget,
-) -> str:  # fmt: skip
+    setting: Setting, about: Mapping[str, Any], start: Attribution | None, rest: Rest | None, kind: list[Any]
+) -> str:
     """A hash of everything that the numbers of a query depend on."""
-    noise = setting.noise or {}
-    given = [hashlib.sha256(eps.tobytes()).hexdigest() for eps in noise.values()]
+    given = [hashlib.sha256(eps.tobytes()).hexdigest() for eps in (setting.noise or {}).values()]
     facts = about["facts"]
     begun = start and start.nda and [start.nda.record(), start.facts["queries"]["fingerprint"]]
     images = [facts[name]["fingerprint"] for name in ("train", "queries")]
     others = [rest.images.fingerprint(), rest.weight] if rest else []
     rules = asdict(setting.stopping) if setting.plan.recipe.draws == "auto" else None
-    small = budget.total < ROOM_FOR_ALL_BLOCKS and budget.total
-    kind = [facts["versions"]["patchtrace"], engine.instructions, small]
+    kind = [facts["versions"]["patchtrace"], *kind]
     return digest(about["settings"], rules, setting.parts, images, others, given, begun, kind)
 
 
@@ -323,19 +309,18 @@ def _with_noise(
     """The caller's noise for each level, if any, and the recipe with the number of draws there are."""
     if given is None:
         return recipe, None
-    eps = {level.t: _checked(given, level.t, shape) for level in recipe.levels}
+    eps = {}
+    for t in (level.t for level in recipe.levels):
+        if t not in given:
+            raise PatchtraceError(f"noise has no entry for t = {t}: it needs one for each level of the recipe")
+        noise = np.asarray(given[t], dtype=np.float32)
+        if noise.shape[-3:] != shape or noise.ndim not in (3, 4) or noise.size == 0 or not np.isfinite(noise).all():
+            raise PatchtraceError(
+                f"the noise for t = {t} has shape {noise.shape}: "
+                f"use finite values of shape {shape} or (draws, *{shape})"
+            )
+        eps[t] = noise.reshape(-1, *shape)
     counts = {len(noise) for noise in eps.values()}
     if len(counts) > 1:
         raise PatchtraceError("the noise has more draws at one t than at another: give each t the same number of draws")
     return replace(recipe, draws=counts.pop()), eps
-
-
-def _checked(given: Mapping[int, ArrayLike], t: int, shape: tuple[int, int, int]) -> NDArray[np.float32]:
-    if t not in given:
-        raise PatchtraceError(f"noise has no entry for t = {t}: it needs one for each level of the recipe")
-    noise = np.asarray(given[t], dtype=np.float32)
-    if noise.shape[-3:] != shape or noise.ndim not in (3, 4) or noise.size == 0 or not np.isfinite(noise).all():
-        raise PatchtraceError(
-            f"the noise for t = {t} has shape {noise.shape}: use finite values of shape {shape} or (draws, *{shape})"
-        )
-    return noise.reshape(-1, *shape)

@@ -126,7 +126,7 @@ class Plan:
         One divisor for all images, so that shares rank as scores do. Where scales differ in the number of patches, it
         is their mean with the weights that they have in the scores.
         """
-        return sum(step.weight * step.patches for level in self.levels for step in level.steps) / len(self.levels)
+        return sum(step.weight * step.patches for step in self.steps) / len(self.levels)
 
     @property
     def steps(self) -> list[ScaleStep]:
@@ -137,7 +137,5 @@ class Plan:
         """The draws of each level, with its number, in pieces: ``ranges`` has (first, last) pairs for each level."""
         for number, (level, pieces) in enumerate(zip(self.levels, ranges, strict=True)):
             for first, last in pieces:
-                yield (
-                    number,
-                    Draws(level.t, level.signal, level.sigma, self.recipe.seed, level.patchwork, first, last),
-                )
+                noise = level.t, level.signal, level.sigma, self.recipe.seed, level.patchwork
+                yield number, Draws(*noise, first, last)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from patchtrace.engines import Job, Work
 from patchtrace.nda.checkpoint import Checkpoint
-from patchtrace.nda.draws import Allocation, Estimate, Moments, chance_of_top, estimate
+from patchtrace.nda.draws import Moments, chance_of_top, estimate, next_pairs
 from patchtrace.nda.plan import TOGETHER, Draws, Plan
 from patchtrace.nda_details import Ended, NDADetails, NoiseOrigin
 from patchtrace.progress import Counter, Watch
@@ -80,39 +80,37 @@ class QueryRun:
     def resume(self, start: NDADetails, query: int) -> None:
         """Take over the draws of an earlier result."""
         assert start.moments is not None
-        for level, moments in enumerate(self.moments):
-            moments.mean, moments.squares, moments.inner = start.moments[:, query, level]
-            moments.samples, moments.draws = start.samples[query][level], start.draws[query][level]
+        levels = zip(*start.moments[:, query], start.samples[query], start.draws[query], strict=True)
+        self.moments = [Moments(*level) for level in levels]
 
     def work_to(self, draws: int) -> int:
         """The work left until all levels have this number of draws."""
-        return self._work([max(0, draws - moments.draws) for moments in self.moments])
+        return self._work([max(draws, now) for now in self._drawn()])
 
-    def run(self) -> None:
-        """Rounds of draws until the number asked for is reached, or, with ``auto``, until the rules say enough."""
+    def run(self) -> tuple[NDArray[np.float64], NDADetails]:
+        """Rounds of draws until the number asked for is reached, or, with ``auto``, until the rules say enough.
+
+        Returns the mean score of each image and everything else that is known in the end.
+        """
         begin, wanted = time.monotonic(), self.plan.recipe.draws
         self._restore()
-        if wanted == "auto":
-            if not any(self.targets):
-                self.targets = [max(2, moments.draws) for moments in self.moments]
-        else:
-            self.targets = [max(wanted, moments.draws) for moments in self.moments]
+        if not any(self.targets):
+            self.targets = [max(2 if wanted == "auto" else wanted, draws) for draws in self._drawn()]
         while self.ended is None:
             if wanted == "auto":
-                missing = [to - now for to, now in zip(self.targets, self._drawn(), strict=True)]
-                self.setting.count.total += self._work(missing)
+                self.setting.count.total += self._work(self.targets)
             self._draw()
             self.ended = self._next_round(begin) if wanted == "auto" else Ended.FIXED
         if self.checkpoint:
             self.checkpoint.save(self._state())
+        return self._details()
 
-    def details(self) -> tuple[Estimate, NDADetails]:
-        """Means with errors in units of scores, and everything else that is known in the end."""
+    def _details(self) -> tuple[NDArray[np.float64], NDADetails]:
         setting, found = self.setting, estimate(self.moments)
         known = all(moments.known for moments in self.moments)
         kept = [[getattr(one, name) for one in self.moments] for name in ("mean", "squares", "inner")]
         draws = np.repeat(self._drawn(), [len(level.steps) for level in self.plan.levels])
-        return found, NDADetails(
+        return found.mean, NDADetails(
             recipe=self.plan.recipe,
             noise=NoiseOrigin.SEED if setting.noise is None else NoiseOrigin.CALLER,
             top=setting.stopping.top,
@@ -133,9 +131,8 @@ class QueryRun:
         best = np.sort(self._chances())[::-1][: rules.top]
         settled = int((best >= rules.confidence).sum())
         self.setting.watch.remark(f"{settled} of {len(best)} settled")
-        allocation = Allocation([level.cost for level in self.plan.levels], rules.most_draws)
-        added = [2 * pairs for pairs in allocation.next(self.moments, rules.top)]
-        self.targets = [now + more for now, more in zip(self._drawn(), added, strict=True)]
+        added = next_pairs(self.moments, [level.cost for level in self.plan.levels], rules.most_draws, rules.top)
+        self.targets = [now + 2 * pairs for now, pairs in zip(self._drawn(), added, strict=True)]
         if best.mean() >= rules.confidence:
             return Ended.SETTLED
         if not any(added):
@@ -173,8 +170,10 @@ class QueryRun:
         for step in self.plan.levels[number].steps:
             yield Job(query, step.comparison, self.setting.count.per_image(step.cost))
 
-    def _work(self, draws: list[int]) -> int:
-        return self.setting.compared * sum(n * level.cost for n, level in zip(draws, self.plan.levels, strict=True))
+    def _work(self, targets: list[int]) -> int:
+        """The work left until each level has its target."""
+        levels = zip(targets, self._drawn(), self.plan.levels, strict=True)
+        return self.setting.compared * sum((target - now) * level.cost for target, now, level in levels)
 
     def _drawn(self) -> list[int]:
         return [moments.draws for moments in self.moments]
@@ -183,29 +182,21 @@ class QueryRun:
         return chance_of_top(estimate(self.moments), self.setting.stopping.top, self.plan.recipe.seed)
 
     def _state(self) -> dict[str, NDArray[Any]]:
-        moments = {
-            f"{name} {number}": np.asarray(getattr(level, name))
-            for number, level in enumerate(self.moments)
-            for name in KEPT
-        }
-        return {
-            **moments,
-            "sums": self.sums,
-            "targets": np.array(self.targets),
-            "ended": np.array(str(self.ended or "")),
-        }
+        state = {"sums": self.sums, "targets": np.array(self.targets), "ended": np.array(str(self.ended or ""))}
+        for number, moments in enumerate(self.moments):
+            state |= {f"{name} {number}": np.asarray(getattr(moments, name)) for name in KEPT}
+        return state
 
     def _restore(self) -> None:
         """Begin with the state of the checkpoint, if there is one."""
         state = self.checkpoint.load(self._state()) if self.checkpoint else None
         if state is None:
             return
-        before = self._drawn()
-        for number, moments in enumerate(self.moments):
-            moments.mean, moments.squares, moments.inner, samples, draws = (state[f"{name} {number}"] for name in KEPT)
-            moments.samples, moments.draws = int(samples), int(draws)
+        before = self._work(state["targets"].tolist())
+        for number in range(len(self.moments)):
+            mean, squares, inner, samples, draws = (state[f"{name} {number}"] for name in KEPT)
+            self.moments[number] = Moments(mean, squares, inner, int(samples), int(draws))
         self.sums, self.targets = state["sums"], state["targets"].tolist()
         self.ended = Ended(str(state["ended"])) if str(state["ended"]) else None
         if self.plan.recipe.draws != "auto":  # with auto, only what is still to be done is in the total
-            made = [now - then for now, then in zip(self._drawn(), before, strict=True)]
-            self.setting.count.total -= self._work(made)
+            self.setting.count.total -= before - self._work(self.targets)

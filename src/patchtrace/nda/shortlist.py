@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -78,29 +77,14 @@ class NDAShortlist(NDA):
     name: ClassVar[str] = "nda-shortlist"
     options: ClassVar[frozenset[str]] = NDA.options - {"parts"} | {"shortlist"}
 
-    def __init__(
-        self,
-        shortlist: int,
-        recipe: Recipe | None = None,
-        *,
-        stopping: Stopping | None = None,
-        checkpoint: str | Path | None = None,
-        compute: Compute | None = None,
-    ) -> None:
-        super().__init__(recipe, stopping=stopping, checkpoint=checkpoint, compute=compute)
+    def __init__(self, shortlist: int, recipe: Recipe | None = None, **options: Any) -> None:
+        super().__init__(recipe, **options)
         self.shortlist = shortlist
 
     @classmethod
     def create(cls, resources: Resources, **arguments: Any) -> Self:
-        if resources.parts:
-            raise PatchtraceError("only exact results have parts: leave out parts or the shortlist")
-        return cls(
-            resources.shortlist or max(1, round(DEFAULT_PART * len(resources.train))),
-            resources.recipe,
-            stopping=resources.stopping,
-            checkpoint=resources.checkpoint,
-            compute=resources.compute,
-        )
+        default = max(1, round(DEFAULT_PART * len(resources.train)))
+        return super().create(resources, shortlist=resources.shortlist or default)
 
     def attribute(self, queries: Any, *, progress: Progress | None = None) -> Attribution:  # type: ignore[override]
         """Score every training image for every query.
@@ -121,11 +105,24 @@ class NDAShortlist(NDA):
         watch = Watch.of(progress)
         if len(train) <= self.shortlist:
             return self._nda(self.recipe_, self.compute).fit(train).attribute(opened, progress=watch)
+        recipe, factor = self.coarse()
         small, compute = self._small(train)
+        # the list of the coarse pass need not be settled by itself
+        coarse = self._nda(recipe, compute, Stopping(top=self.stopping.top)).fit(small)
+        work = len(train) * COARSE_WORK
+        draws = USUAL_DRAWS if self.recipe_.draws == "auto" else self.recipe_.draws
+        first_pass = work / (work + self.shortlist * (1 + SAMPLED_PART) * draws)  # as a part of the progress
         done = []
         for number in range(len(opened)):
-            part = watch.part(number / len(opened), (number + 1) / len(opened))
-            done.append(self._one(train, small, compute, opened.subset([number]), part))
+            part, query = watch.part(number / len(opened), (number + 1) / len(opened)), opened.subset([number])
+            ranked = coarse.attribute(query.smaller(factor), progress=part.part(0, first_pass))
+            listed, sample = chosen(ranked.scores[0], self.shortlist)
+            rest = Rest(train.subset(sample), (len(train) - len(listed)) / len(sample))
+            nda = self._nda(self.recipe_, compute).fit(train.subset(listed))
+            exact = nda.attribute(query, rest=rest, progress=part.part(first_pass, 1))
+            recall = measured_recall(len(listed) / len(train))
+            facts = ShortlistFacts(len(listed), len(train), len(sample), recipe, recall)
+            done.append(self._spread(train, query, ranked, exact, listed, facts))
             watch.finished(done[-1])
         return joined(done, opened)
 
@@ -137,13 +134,13 @@ class NDAShortlist(NDA):
         if self.train_ is None:
             raise PatchtraceError("the coarse pass depends on the size of the training images: call fit(train) first")
         factor = max(1, min(self.train_.shape[1:]) // COARSE_SIDE)
-        coarse = replace(
-            self.recipe_, levels=COARSE_LEVELS, draws=COARSE_DRAWS, exponent=1.0, note="coarse pass of a shortlist"
-        )
-        return coarse, factor
+        note = "coarse pass of a shortlist"
+        return replace(self.recipe_, levels=COARSE_LEVELS, draws=COARSE_DRAWS, exponent=1.0, note=note), factor
 
     def _check(self, train: ImageSet) -> None:
         whole("shortlist", self.shortlist, 1)
+        if self.parts:
+            raise PatchtraceError("only exact results have parts: leave out parts or the shortlist")
         super()._check(train)
 
     def _nda(self, recipe: Recipe, compute: Compute, stopping: Stopping | None = None) -> NDA:
@@ -160,25 +157,6 @@ class NDAShortlist(NDA):
             return small, self.compute
         return small.loaded(), replace(self.compute, memory=budget.without(small.pixels.nbytes).total)
 
-    def _one(self, train: ImageSet, small: ImageSet, compute: Compute, query: ImageSet, watch: Watch) -> Attribution:
-        """The result for one query: the coarse pass, then the exact one of the images that it lists."""
-        recipe, factor = self.coarse()
-        draws = self.recipe_.draws
-        coarse_work = len(train) * COARSE_WORK
-        fine_work = self.shortlist * (1 + SAMPLED_PART) * (USUAL_DRAWS if draws == "auto" else draws)
-        part = coarse_work / (coarse_work + fine_work)
-        # the list of the coarse pass need not be settled by itself
-        first = self._nda(recipe, compute, Stopping(top=self.stopping.top)).fit(small)
-        ranked = first.attribute(query.smaller(factor), progress=watch.part(0, part))
-        listed, sample = chosen(ranked.scores[0], self.shortlist)
-        weight = (len(train) - len(listed)) / len(sample)
-        exact = (
-            self._nda(self.recipe_, compute)
-            .fit(train.subset(listed))
-            .attribute(query, rest=Rest(train.subset(sample), weight), progress=watch.part(part, 1))
-        )
-        return self._spread(train, query, ranked, exact, listed, len(sample))
-
     def _spread(
         self,
         train: ImageSet,
@@ -186,7 +164,7 @@ class NDAShortlist(NDA):
         ranked: Attribution,
         exact: Attribution,
         listed: NDArray[np.intp],
-        sampled: int,
+        facts: ShortlistFacts,
     ) -> Attribution:
         """A result for all images: exact ones for those listed, for the others what is estimated of them."""
         assert exact.nda is not None
@@ -199,29 +177,18 @@ class NDAShortlist(NDA):
         exponent = self.recipe_.exponent
         per_share = float(exact.scores[0].max()) / float(exact.shares[0].max()) ** exponent
 
-        def placed(values: NDArray[np.float32], rest: NDArray[np.float64]) -> NDArray[np.float64]:
-            row = np.zeros(len(train))
-            row[listed], row[others] = values[0], rest
-            return row[None]
+        def placed(values: NDArray[np.float32] | None, rest: NDArray[np.float64]) -> Any:
+            if values is None:
+                return None
+            row = np.zeros((1, len(train)), np.float32)
+            row[:, listed], row[:, others] = values, rest
+            return row
 
-        errors, chances = exact.nda.errors, exact.nda.chances
-        details = replace(
-            exact.nda,
-            errors=None if errors is None else placed(errors, estimated).astype(np.float32),
-            chances=None if chances is None else placed(chances, np.zeros(len(others))).astype(np.float32),
-            moments=None,
-            shortlist=ShortlistFacts(
-                len(listed), len(train), sampled, self.coarse()[0], measured_recall(len(listed) / len(train))
-            ),
-        )
-        return self._result(
-            train,
-            query,
-            placed(exact.scores, per_share * estimated**exponent),
-            placed(exact.shares, estimated),
-            settings={**exact.settings, "shortlist": self.shortlist},
-            nda=details,
-        )
+        errors, chances = placed(exact.nda.errors, estimated), placed(exact.nda.chances, np.zeros(len(others)))
+        details = replace(exact.nda, errors=errors, chances=chances, moments=None, shortlist=facts)
+        settings = {**exact.settings, "shortlist": self.shortlist}
+        scores, shares = placed(exact.scores, per_share * estimated**exponent), placed(exact.shares, estimated)
+        return self._result(train, query, scores, shares, settings=settings, nda=details)
 
 
 def chosen(scores: NDArray[np.floating[Any]], shortlist: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -32,12 +32,12 @@ LOOK, HEARTBEAT, PATIENCE = 0.1, 10.0, 30.0
 NOT_FOUND = "there is no such query: it was removed, or is too old to be kept"
 
 
-class Refused(Exception):
+class Refused(HTTPException):
     """A request that is answered with an error."""
 
     def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
-        super().__init__(message)
-        self.response = error(status, code, message, {name.replace("_", "-"): value for name, value in headers.items()})
+        super().__init__(status, message, {name.replace("_", "-"): value for name, value in headers.items()})
+        self.code = code
 
 
 def create_app(jobs: Jobs, access: Access, facts: Sequence[tuple[str, str]] = ()) -> Guard:
@@ -64,7 +64,7 @@ def create_app(jobs: Jobs, access: Access, facts: Sequence[tuple[str, str]] = ()
             Route("/api/queries/{id}/evidence/{number}", site.evidence),
             Route("/api/pictures/{id}", site.picture),
         ],
-        exception_handlers={Refused: _refused, HTTPException: _http_error, Exception: _fault},
+        exception_handlers={Full: site.full, Unreadable: _unreadable, HTTPException: _refused, Exception: _fault},
         lifespan=lifespan,
     )
     # around all of it, not as a middleware: those do not see the answer to a fault
@@ -112,44 +112,29 @@ class _Site:
         limit = self.jobs.limits.upload
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/octet-stream" and not kind.startswith("image/"):
-            raise Refused(
-                415,
-                "wrong_type",
-                "send the picture itself, as application/octet-stream or image/...",
-                Connection="close",
-            )
+            message = "send the picture itself, as application/octet-stream or image/..."
+            raise Refused(415, "wrong_type", message, Connection="close")
         declared = request.headers.get("content-length", "")
         size = int(declared) if declared.isdecimal() else limit
         if size > limit:
             raise _too_large(limit)
-        try:
-            self.jobs.reserve(size)
-        except Full:
-            raise self._full() from None
+        self.jobs.reserve(size)
         try:
             data = await _body(request, limit)
             name = label(request.query_params.get("name", "")) or "picture"
-            try:
-                async with self._decoding:
-                    upload = await run_in_threadpool(self.jobs.work.read, name, data, self.jobs.limits)
-            except Unreadable as reason:
-                message = label(f"this picture cannot be read: {reason}", LONGEST_REASON)
-                raise Refused(422, "unreadable", message) from None
-            try:
-                job = self.jobs.submit(upload, request.state.client, size)
-            except Full:
-                raise self._full() from None
+            async with self._decoding:
+                upload = await run_in_threadpool(self.jobs.work.read, name, data, self.jobs.limits)
+            job = self.jobs.submit(upload, request.state.client, size)
         except BaseException:
             self.jobs.release(size)
             raise
         return JSONResponse(self.jobs.status(job), 202, {"Location": f"/api/queries/{job.id}"})
 
-    def _full(self) -> Refused:
+    async def full(self, _: Request, __: Exception) -> Response:
         if self.jobs.closing:
-            return Refused(503, "closing", "the server is being stopped", Connection="close")
-        return Refused(
-            429, "queue_full", "the queue is full: try again in a moment", Retry_After="5", Connection="close"
-        )
+            return error(503, "closing", "the server is being stopped", {"Connection": "close"})
+        headers = {"Retry-After": "5", "Connection": "close"}
+        return error(429, "queue_full", "the queue is full: try again in a moment", headers)
 
     async def queries(self, _: Request) -> Response:
         return JSONResponse({"queries": self.jobs.statuses()})
@@ -221,19 +206,16 @@ class _Site:
 
 async def _body(request: Request, limit: int) -> bytes:
     """The body, of which no more is read than the limit."""
-    parts: list[bytes] = []
-    length = 0
-    stream = aiter(request.stream())
+    data, stream = bytearray(), aiter(request.stream())
     try:
         while True:
             async with asyncio.timeout(PATIENCE):
                 part = await anext(stream, None)
             if part is None:
-                return b"".join(parts)
-            length += len(part)
-            if length > limit:
+                return bytes(data)
+            data += part
+            if len(data) > limit:
                 raise _too_large(limit)
-            parts.append(part)
     except TimeoutError:
         raise Refused(408, "too_slow", "the picture did not arrive in time", Connection="close") from None
     except ClientDisconnect:
@@ -258,15 +240,14 @@ def _static_files() -> dict[str, tuple[bytes, str]]:
     return {name: (text.encode(), STATIC[name[name.rfind(".") :]]) for name, text in texts.items()}
 
 
+def _unreadable(_: Request, reason: Exception) -> Response:
+    return error(422, "unreadable", label(f"this picture cannot be read: {reason}", LONGEST_REASON))
+
+
 def _refused(_: Request, reason: Exception) -> Response:
-    assert isinstance(reason, Refused)
-    return reason.response
-
-
-def _http_error(_: Request, reason: Exception) -> Response:
     assert isinstance(reason, HTTPException)
-    code = {404: "not_found", 405: "wrong_method"}.get(reason.status_code, "bad_request")
-    return error(reason.status_code, code, reason.detail, reason.headers)
+    known = {404: "not_found", 405: "wrong_method"}.get(reason.status_code, "bad_request")
+    return error(reason.status_code, getattr(reason, "code", known), reason.detail, reason.headers)
 
 
 def _fault(_: Request, __: Exception) -> Response:

@@ -34,15 +34,15 @@ class Limits:
     Parameters
     ----------
     upload, pixels : int, default 20 million and 50 million
-        Of one picture: bytes of the file, and pixels.
+        Limits of one picture: bytes of the file, and pixels.
     waiting : int, default 32
-        Queries in the queue.
+        Limit of queries in the queue.
     held : int, default 300 million
-        Bytes of pictures that arrive, wait or are worked on.
+        Limit of the bytes of pictures that arrive, wait or are worked on.
     kept, kept_bytes : int, default 50 and 300 million
-        Results, and their bytes; the oldest are dropped first.
+        Limits of the results that are kept, and of their bytes; the oldest are dropped first.
     streams : int, default 64
-        Streams of events that are open at once.
+        Limit of event streams that are open at once.
     """
 
     upload: int = 20_000_000
@@ -152,13 +152,12 @@ class Jobs:
     def submit(self, upload: Upload, client: str, reserved: int) -> Job:
         """Add a picture to the queue. Its own size takes the place of what was reserved for it."""
         with self._changed:
-            more = upload.nbytes - reserved
-            if self.closing or len(self._waiting()) >= self.limits.waiting or self._held + more > self.limits.held:
+            if self.closing:
                 raise Full
+            self.reserve(upload.nbytes - reserved)
             picture = secrets.token_urlsafe(16)
             pictures = {picture: upload.thumbnail}
             job = Job(secrets.token_urlsafe(12), upload.name, client, upload, picture, pictures=pictures)
-            self._held += more
             self._jobs[job.id] = job
             self._changed.notify_all()
             return job
@@ -245,7 +244,7 @@ class Jobs:
 
     def _run(self, job: Job) -> None:
         state: State = "failed"
-        packed, fault = None, None
+        packed, fault = Packed(b"", [], {}), None
         try:
             assert job.upload is not None
             packed = pack(job.id, self.work(job.upload, _JobWatch(job)))
@@ -261,11 +260,9 @@ class Jobs:
             fault = "internal", "something went wrong inside; the terminal says more"
         with self._changed:
             if job.stopping:  # too late to interrupt the work, but not too late to drop its result
-                state, packed, fault = "cancelled", None, None
-            if packed is not None:
-                job.view, job.evidence = packed.view, packed.evidence
-                job.pictures.update(packed.pictures)
-            job.error = fault
+                state, packed, fault = "cancelled", Packed(b"", [], {}), None
+            job.view, job.evidence, job.error = packed.view, packed.evidence, fault
+            job.pictures.update(packed.pictures)
             self._end(job, state)
 
     def _end(self, job: Job, state: State) -> None:

@@ -1,4 +1,4 @@
-"""Who may talk to the server: those who have the link, from pages of the server itself, and nobody else.
+"""Access to the server: only with its link, and only from its own pages.
 
 A server on one's own machine is within reach of every web page that is open there. Four things keep those out: the name
 that was asked for must be ours (a foreign name that points to this machine is not), a request must not come from a page
@@ -29,7 +29,7 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-#: What all who use the secret itself are called, in the queue.
+#: Name in the queue of all clients that use the secret itself.
 SCRIPTS = "scripts"
 #: Names of this machine for itself.
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -42,7 +42,7 @@ it carries the key to this page.</p></html>"""
 
 
 def error(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    """An error as every part of the API tells it."""
+    """An error response of the API."""
     return JSONResponse({"error": {"code": code, "message": message}}, status, dict(headers or {}))
 
 
@@ -53,8 +53,8 @@ class Access:
     which tells browsers apart; a script sends the secret with each request.
     """
 
-    def __init__(self, host: str, port: int, token: str | None = None) -> None:
-        self.token = token or secrets.token_urlsafe(32)
+    def __init__(self, host: str, port: int) -> None:
+        self.token = secrets.token_urlsafe(32)
         # cookies do not know ports: two servers on one machine must not take each other's
         self.cookie = f"patchtrace-{port}"
         self._tickets: set[str] = set()
@@ -87,7 +87,7 @@ class Access:
         return f"{client}.{self._signature(client)}"
 
     def client(self, headers: Headers) -> str | None:
-        """Who sends this request; None: nobody who may."""
+        """The client that sends this request; None if it has no access."""
         authorization = headers.get("authorization")
         if authorization is not None:
             kind, _, given = authorization.partition(" ")
@@ -107,7 +107,7 @@ def _same(one: str, other: str) -> bool:
 
 
 class Guard:
-    """Stands before the whole application: nothing is answered that has not been let in here."""
+    """Checks every request before the application sees it."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self.app, self.access = app, access
@@ -128,17 +128,15 @@ class Guard:
         await (self.app if refused is None else refused)(scope, receive, with_headers)
 
     def _check(self, scope: Scope, headers: Headers) -> Response | None:
-        """The answer to a request that is not let in, or that brings the secret in its address."""
+        """The answer to a request that is refused, or that has the secret in its address; None for all others."""
         asked = [host.lower() for host in headers.getlist("host")]
         if len(asked) != 1 or asked[0] not in self.access.hosts:
             return error(421, "wrong_host", "this server does not answer to that name", {"Connection": "close"})
         front_door = scope["path"] == "/" and scope["method"] in ("GET", "HEAD")
         if _foreign(headers, asked[0], front_door):
             return error(403, "foreign_origin", "this request comes from another page", {"Connection": "close"})
-        if front_door and scope["query_string"]:
-            given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
-            if given:
-                return self._let_in(given[0])
+        if front_door and (given := parse_qs(scope["query_string"].decode("latin-1")).get("token")):
+            return self._let_in(given[0])
         client = self.access.client(headers)
         if client is None:
             if front_door:
@@ -158,7 +156,7 @@ class Guard:
 
 
 def _foreign(headers: Headers, host: str, front_door: bool) -> bool:
-    """Whether a page of somebody else sends this. What browsers say of it is believed, scripts say nothing."""
+    """Whether a page of another origin sends this, by the headers that browsers set; scripts set none."""
     if any(origin.lower() != f"http://{host}" for origin in headers.getlist("origin")):
         return True
     # a link on another page may lead to the front door (the cookie is strict), and nothing else may come from there

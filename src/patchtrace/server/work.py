@@ -13,8 +13,7 @@ from patchtrace.methods import Method
 from patchtrace.progress import Watch
 from patchtrace.server.jobs import Limits
 from patchtrace.server.upload import Upload
-from patchtrace.viewer.data import Answer
-from patchtrace.viewer.query_report import look_closer
+from patchtrace.viewer.data import Answer, look_closer
 
 #: The part of the progress that is the attribution; the rest is the closer look at the best images.
 ATTRIBUTION = 0.8

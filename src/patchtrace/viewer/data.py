@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from patchtrace.attribution import Attribution
+from patchtrace.compute import Compute
 from patchtrace.drawing.explanation import Look
 from patchtrace.engines import Patchwork
-from patchtrace.engines.contract import Version, turned
+from patchtrace.engines.contract import turned
 from patchtrace.images import ImageSet
-from patchtrace.nda.explain import Explanation, Pair, Step
-from patchtrace.progress import Progress
+from patchtrace.nda.explain import Explanation, Pair, Step, explain
+from patchtrace.progress import Progress, Watch
 
 VERSION = 1
 #: Images of the list that are shown, and the size that their evidence may have together, in bytes.
@@ -34,6 +35,8 @@ QUERY_SIDE = 480
 ALIKE = 8
 #: A place in the list, and how often the share of the first must hold that of this one, for it to stand out.
 COMPARED_PLACE, STANDS_OUT = 20, 2.0
+#: The part of a closer look that compares the query with all images; the rest goes to pairs of patches.
+COMPARING = 0.8
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,57 @@ class Answer:
         return self.placed(uris.__getitem__, self.evidence)
 
 
+def look_closer(
+    result: Attribution,
+    queries: ImageSet,
+    train: ImageSet,
+    query: int = 0,
+    *,
+    compute: Compute | None = None,
+    command: str = "",
+    frame: Image.Image | None = None,
+    progress: Progress | None = None,
+) -> Answer:
+    """Collect what there is to see of a query; for NDA this takes about as long as two draws of the noise.
+
+    Parameters
+    ----------
+    result : Attribution
+        Of any method. Only results of NDA are explained patch by patch.
+    queries, train : ImageSet
+        The images that it was made of.
+    query : int, default 0
+        Number of the query.
+    compute : Compute, optional
+        Engine, device, threads and memory of the explanation.
+    command : str, default ""
+        What was typed, for the facts of the page.
+    frame : Image, optional
+        The query as it is shown; by default read from its file.
+    progress : callable or Watch, optional
+        Called with (done, total).
+
+    Returns
+    -------
+    Answer
+        For the viewer, and for :func:`patchtrace.viewer.report.make_report`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import patchtrace as pt
+    >>> train = pt.ImageSet.open(np.random.default_rng(0).integers(0, 256, (9, 8, 8, 3), dtype=np.uint8))
+    >>> result = pt.PixelSimilarity().fit(train).attribute(train.subset([3]))
+    >>> look_closer(result, train.subset([3]), train).view["images"][0]["id"]
+    '3'
+    """
+    watch, explanation = Watch.of(progress), None
+    first, then = watch.part(0, COMPARING), watch.part(COMPARING, 1)
+    if result.nda is not None and result.nda.shortlist is None:  # only what compares all patches can be explained
+        explanation = explain(result, queries, train, query, images=SHOWN, compute=compute, progress=first)
+    return answer_of(result, queries, train, query, explanation, command=command, frame=frame, progress=then)
+
+
 def answer_of(
     result: Attribution,
     queries: ImageSet,
@@ -90,8 +144,7 @@ def answer_of(
 ) -> Answer:
     """Put together what there is to see of a query of a result.
 
-    Parameters are those of :func:`patchtrace.viewer.query_report.look_closer`; ``explanation`` is None for methods that
-    do not compare patches.
+    Parameters are those of :func:`look_closer`; ``explanation`` is None for methods that do not compare patches.
     """
     listed = result.ranking(query)[:SHOWN]
     if explanation is not None:
@@ -99,7 +152,7 @@ def answer_of(
         pixels = len(explanation.steps) * train.shape[1] * train.shape[2]
         each = (5 * patches + 2 * pixels) * 4 // 3
         listed = explanation.images[: max(1, EVIDENCE_BYTES // each)]
-    first, copies = _folded(train, listed)
+    copies = _folded(train, listed)
     pictures: dict[str, Image.Image] = {}
 
     def shown(name: str, picture: Image.Image, frame: Image.Image) -> dict[str, str]:
@@ -119,13 +172,11 @@ def answer_of(
     ranks = {int(index): rank for rank, index in enumerate(result.ranking(query), start=1)}
     images = []
     confidence = result.nda.confidence if result.nda else 1.0
-    for index in first:
+    for index, alike in copies.items():
         hit = result.hit(query, index)
         settled = None if hit.chance is None else hit.chance >= confidence
-        images.append(
-            {**entry(index), "rank": ranks[index], "error": hit.error, "chance": hit.chance, "settled": settled,
-             "copies": [brief(copy) for copy in copies[index]]}
-        )  # fmt: skip
+        certainty = {"rank": ranks[index], "error": hit.error, "chance": hit.chance, "settled": settled}
+        images.append({**entry(index), **certainty, "copies": [brief(copy) for copy in alike]})
     height, width = train.shape[1:]
     view = {
         "patchtrace": "view",
@@ -147,9 +198,9 @@ def answer_of(
     }
     if explanation is None:
         return Answer(view, pictures, [])
-    pairs = explanation.pairs(first, progress=progress)
+    pairs = explanation.pairs(list(copies), progress=progress)
     mosaic = explanation.mosaic()
-    owners = {copy: place for place, index in enumerate(first) for copy in (index, *copies[index])}
+    owners = {copy: place for place, index in enumerate(copies) for copy in (index, *copies[index])}
     owner = np.vectorize(lambda index: owners.get(int(index), 65535), otypes=[np.uint16])(mosaic.owner)
     view |= {
         "levels": _levels(explanation),
@@ -233,7 +284,10 @@ def _levels(explanation: Explanation) -> list[dict[str, Any]]:
     found = {}
     for step, query in zip(explanation.steps, explanation.noisy, strict=True):
         version = next(iter(query))
-        noise = _noise(explanation, version)
+        # of the first draw, as it is put on the query
+        noise = (
+            version.pixels - np.float32(version.signal) * explanation.clean if version.noise is None else version.noise
+        )
         found[step.part.t] = {
             "t": step.part.t,
             "signal": version.signal,
@@ -244,21 +298,14 @@ def _levels(explanation: Explanation) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def _noise(explanation: Explanation, version: Version) -> NDArray[np.float32]:
-    """The noise of the first draw, as it is put on the query."""
-    if version.noise is not None:
-        return version.noise
-    return np.asarray(version.pixels - np.float32(version.signal) * explanation.clean)
-
-
 def _step(step: Step, explanation: Explanation) -> dict[str, Any]:
     height, width = explanation.size
     levels = list(dict.fromkeys(other.part.t for other in explanation.steps))
     if step.patchwork:
         work = Patchwork.of(step.comparison, height, width)
     else:
-        rows, columns = (np.arange(count, dtype=np.int32) for count in (step.rows, step.columns))
         shape = step.rows, step.columns
+        rows, columns = (np.arange(count, dtype=np.int32) for count in shape)
         work = Patchwork(rows, columns, np.ones(shape, np.float32), np.zeros(shape, np.bool_))
     return {
         "level": levels.index(step.part.t),
@@ -276,21 +323,18 @@ def _step(step: Step, explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def _folded(train: ImageSet, indices: NDArray[np.intp]) -> tuple[list[int], dict[int, list[int]]]:
-    """The images without those that look like an earlier one, and for each those that look like it."""
-    first: list[int] = []
+def _folded(train: ImageSet, indices: NDArray[np.intp]) -> dict[int, list[int]]:
+    """The images without those that look like an earlier one, in order, each with those that look like it."""
+    pixels: dict[int, NDArray[np.float32]] = {}
     copies: dict[int, list[int]] = {}
-    pixels = [127.5 * train.block(int(index), int(index) + 1)[0] for index in indices]
-    kept: list[NDArray[np.float32]] = []
-    for index, own in zip(indices, pixels, strict=True):
-        alike = [place for place, other in enumerate(kept) if ((own - other) ** 2).mean() <= ALIKE**2]
-        if alike:
-            copies[first[alike[0]]].append(int(index))
+    for index in indices.tolist():
+        own = 127.5 * train.block(index, index + 1)[0]
+        alike = next((first for first, other in pixels.items() if ((own - other) ** 2).mean() <= ALIKE**2), index)
+        if alike == index:
+            pixels[index], copies[index] = own, []
         else:
-            first.append(int(index))
-            kept.append(own)
-            copies[int(index)] = []
-    return first, copies
+            copies[alike].append(index)
+    return copies
 
 
 def packed(values: NDArray[Any], dtype: str, scale: float | None = None) -> dict[str, Any]:
@@ -325,5 +369,5 @@ def uri(data: bytes) -> str:
 
 
 def media_type(data: bytes) -> str:
-    """Of a picture that :func:`encoded` made."""
+    """Media type of a picture that :func:`encoded` made."""
     return "image/png" if data.startswith(b"\x89PNG") else "image/jpeg"

@@ -10,12 +10,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jinja2 import DictLoader, Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
+from PIL import Image
 
+from patchtrace.drawing.explanation import mosaic_picture, overview, pair_picture
 from patchtrace.drawing.palette import VIEWER
 from patchtrace.drawing.parts import percent
 from patchtrace.files import replacing
+from patchtrace.viewer.data import Answer, encoded, uri
 
 #: The parts of the viewer; the last puts them together.
 SCRIPTS = (
@@ -27,6 +30,8 @@ ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u202
 
 #: Facts of up to this many characters stand in the header, longer ones below it, folded.
 BRIEF = 40
+#: Images that have a picture of their own in a report.
+PAIRS = 3
 
 
 class Picture(NamedTuple):
@@ -67,27 +72,19 @@ def render_report(view: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> 
     """
     _check_complete(view, pictures)
     style, script = asset("viewer.css"), asset("viewer.js")
-    policy = "; ".join(
-        [
-            "default-src 'none'",
-            "img-src data:",
-            f"style-src {_source(style)}",
-            f"script-src {_source(script)}",
-            "base-uri 'none'",
-            "form-action 'none'",
-        ]
+    policy = (
+        f"default-src 'none'; img-src data:; style-src {_source(style)}; script-src {_source(script)}; "
+        "base-uri 'none'; form-action 'none'"
     )
-    environment = Environment(
-        loader=DictLoader({"page": asset("page.html.j2")}), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters["percent"] = percent
     # Only what is ours, or escaped above, goes in as it is.
     verbatim = {"style": style, "script": script, "data": json_for_script(view)}
-    return environment.get_template("page").render(
+    return environment.from_string(asset("page.html.j2")).render(
         view=view,
         brief_facts=[fact for fact in view["facts"] if len(fact[1]) <= BRIEF],
         long_facts=[fact for fact in view["facts"] if len(fact[1]) > BRIEF],
-        pictures=[Picture(*picture) for picture in pictures],
+        pictures=pictures,
         policy=policy,
         **{name: Markup(text) for name, text in verbatim.items()},  # noqa: S704
     )
@@ -103,6 +100,25 @@ def write_report(path: str | Path, view: Mapping[str, Any], pictures: Sequence[P
     return path
 
 
+def make_report(path: str | Path, answer: Answer) -> Path:
+    """Write the report of one query, a page with everything in it, and return its path."""
+    pictures, look, pairs = [], answer.look, answer.pairs
+    if look is not None:
+        pictures = [
+            _picture("The query and the images that it resembles most", overview(look, pairs), "outlined patches"),
+            _picture("For each pixel the image that accounts for most of it", mosaic_picture(look), "a coloured map"),
+        ]
+        for pair in pairs[:PAIRS]:
+            name = look.hit(pair.index).id
+            alt = f"heat maps on the query and on {name}"
+            pictures.append(_picture(f"The query and {name}", pair_picture(look, pair), alt))
+    return write_report(path, answer.inlined(), pictures)
+
+
+def _picture(title: str, picture: Image.Image, alt: str) -> Picture:
+    return Picture(title, uri(encoded("png", picture.quantize(256))), alt)
+
+
 def _source(text: str) -> str:
     """How a policy names an inline script or style: by its hash."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
@@ -111,9 +127,9 @@ def _source(text: str) -> str:
 def _check_complete(view: Mapping[str, Any], pictures: Sequence[Picture]) -> None:
     shown = [view["query"], *view["images"], *view.get("opponents", ())]
     uris = [entry[name] for entry in shown for name in ("frame", "pixels")] + [picture[1] for picture in pictures]
-    for uri in uris:
-        if not uri.startswith("data:image/"):
-            raise ValueError(f"a report carries its pictures, as data:image/... URIs; this one is {uri[:60]!r}")
+    for address in uris:
+        if not address.startswith("data:image/"):
+            raise ValueError(f"a report carries its pictures, as data:image/... URIs; this one is {address[:60]!r}")
     for image in view["images"]:
         if isinstance(image.get("evidence"), str):
             raise ValueError(f"a report carries its evidence; that of {image['id']!r} is {image['evidence'][:60]!r}")

@@ -7,6 +7,7 @@ again. Files that do not match their record are reported once, as a warning, and
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import time
@@ -84,7 +85,7 @@ def features(
                         )
                     write(rows.astype(np.float32, copy=False))
                     count.add(len(numbers) * gradients.copies)
-    return file.read(), earlier
+    return np.load(file.path, mmap_mode="r", allow_pickle=False), earlier
 
 
 class FeatureFile:
@@ -106,6 +107,9 @@ class FeatureFile:
         self.path = directory / f"gradients-{digest(self.facts)[:32]}.npy"
         self.record = self.path.with_suffix(".json")
         self.rows, self.checksum, self.seconds = 0, 0, 0.0
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        self._header, self._row = header.getvalue(), 4 * shape[1]
 
     def open(self) -> int:
         """Check what is there, or begin the file; returns the number of rows that are done."""
@@ -115,9 +119,8 @@ class FeatureFile:
             except (OSError, ValueError, KeyError, TypeError) as error:
                 warn_damaged("gradients", self.path, error)
                 self.rows, self.checksum, self.seconds = 0, 0, 0.0
-        with replacing(self.path) as temporary, temporary.open("wb") as stream:
-            fields = {"descr": "<f4", "fortran_order": False, "shape": self.shape}
-            np.lib.format.write_array_header_1_0(stream, fields)
+        with replacing(self.path) as temporary:
+            temporary.write_bytes(self._header)
         self._note()
         return 0
 
@@ -125,7 +128,7 @@ class FeatureFile:
     def writing(self) -> Iterator[Any]:
         """A function that appends rows. Rows that were appended are kept however the block ends."""
         with self.path.open("r+b") as stream:
-            stream.seek(self._first_byte(stream) + self.rows * self._row)
+            stream.seek(len(self._header) + self.rows * self._row)
             begin = saved = time.monotonic()
             before = self.seconds
 
@@ -145,11 +148,6 @@ class FeatureFile:
             finally:
                 self._save(stream)
 
-    def read(self) -> NDArray[np.float32]:
-        """The finished array, mapped from the file."""
-        rows: NDArray[np.float32] = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        return rows
-
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Keep other processes from computing the same rows: they wait, and then find them."""
@@ -161,10 +159,6 @@ class FeatureFile:
         with self.record.with_suffix(".lock").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
-
-    @property
-    def _row(self) -> int:
-        return 4 * self.shape[1]
 
     def _save(self, stream: BinaryIO) -> None:
         stream.flush()
@@ -184,18 +178,10 @@ class FeatureFile:
         self.rows, self.checksum, self.seconds = int(noted["rows"]), int(noted["checksum"]), float(noted["seconds"])
         checksum, left = 0, self.rows * self._row
         with self.path.open("rb") as stream:
-            self._first_byte(stream)
+            if stream.read(len(self._header)) != self._header:
+                raise ValueError("it holds another array")
             while left > 0 and (data := stream.read(min(left, _CHECKED))):
                 checksum, left = zlib.crc32(data, checksum), left - len(data)
         if left or checksum != self.checksum or self.rows > self.shape[0]:
             raise ValueError("its rows are not those of its record")
         return self.rows
-
-    def _first_byte(self, stream: BinaryIO) -> int:
-        """Where the rows begin; ValueError unless the header is the expected one."""
-        stream.seek(0)
-        np.lib.format.read_magic(stream)
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-        if shape != self.shape or fortran or dtype != np.dtype("<f4"):
-            raise ValueError("it holds another array")
-        return stream.tell()

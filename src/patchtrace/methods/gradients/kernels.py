@@ -18,11 +18,13 @@ Features = NDArray[np.float32]
 _KERNELS = 4
 
 
-def products(queries: Features, train: Features, memory: int) -> NDArray[np.float64]:
+def products(queries: NDArray[np.floating], train: Features, memory: int) -> NDArray[np.float64]:
     """Inner products (queries, train)."""
     scores = np.zeros((len(queries), len(train)))
     for part in _blocks(queries.shape[1], 8 * (len(queries) + len(train)), memory):
-        scores += queries[:, part].astype(np.float64) @ train[:, part].astype(np.float64).T
+        left = queries[:, part].astype(np.float64)
+        # the product of an array with its own transpose takes half the time, if it is seen to be that
+        scores += left @ (left if train is queries else train[:, part].astype(np.float64)).T
     return scores
 
 
@@ -64,13 +66,8 @@ class Ridge:
         self.scale = float(squares(train, memory).mean()) or 1.0
         # (Phi^T Phi + r)^-1 Phi^T = Phi^T (Phi Phi^T + r)^-1: the smaller of the two kernels will do
         self.dual = images <= dimension
-        if self.dual:
-            kernel = products(train, train, memory)
-        else:
-            kernel = np.zeros((dimension, dimension))
-            for part in _blocks(images, 8 * dimension, memory):
-                block = train[part].astype(np.float64)
-                kernel += block.T @ block
+        rows = train if self.dual else train.T
+        kernel = products(rows, rows, memory)
         values, self.vectors = scipy.linalg.eigh(kernel, overwrite_a=True, check_finite=False)
         self.values = np.maximum(values, 0.0)  # below 0 only by rounding
 
@@ -80,13 +77,7 @@ class Ridge:
         turned = known @ self.vectors
         for lam in lams:
             solved = (turned / (self.values + lam * self.scale)) @ self.vectors.T
-            yield solved if self.dual else self._times_train(solved)
-
-    def _times_train(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        scores = np.empty((len(rows), len(self.train)))
-        for part in _blocks(len(self.train), 8 * self.train.shape[1], self.memory):
-            scores[:, part] = rows @ self.train[part].astype(np.float64).T
-        return scores
+            yield solved if self.dual else products(solved, self.train, self.memory)
 
 
 def check_kernel(images: int, dimension: int, memory: int) -> None:

@@ -84,12 +84,12 @@ class Gradients:
 
     @property
     def width(self) -> int:
-        """How many numbers a gradient has."""
+        """Length of a gradient."""
         return sum(weight.numel() for weight in self.weights.values())
 
     @property
     def copies(self) -> int:
-        """How often each picture goes through the model."""
+        """Number of times that each picture goes through the model."""
         return len(self.timesteps) * self.draws
 
     def facts(self) -> dict[str, Any]:
@@ -145,7 +145,9 @@ class Gradients:
             total: Tensor = wrong.square().mean(dim=(1, 2, 3)).sum() / self.copies
             return total
 
-        noise = torch.stack([self._noise(number, stream) for number in numbers]).to(kind)
+        shape = self.copies, *self.denoiser.shape
+        rngs = (np.random.default_rng([self.seed, number, _STREAMS[stream]]) for number in numbers)
+        noise = torch.from_numpy(np.stack([rng.standard_normal(shape, dtype=np.float32) for rng in rngs])).to(kind)
         clean = torch.from_numpy(images.block(numbers.start, numbers.stop)).to(kind)
         repeated = clean.repeat_interleave(self.copies, dim=0)
         seen = self.denoiser.noised(repeated, noise.flatten(0, 1), times.repeat(count)).view_as(noise)
@@ -159,12 +161,6 @@ class Gradients:
                 found = list(taken(self.weights, seen[:, part], noise[:, part], times[part]).values())
             total = found if not total else [a.add_(b) for a, b in zip(total, found, strict=True)]
         return total
-
-    def _noise(self, number: int, stream: Stream) -> Tensor:
-        import torch
-
-        rng = np.random.default_rng([self.seed, number, _STREAMS[stream]])
-        return torch.from_numpy(rng.standard_normal((self.copies, *self.denoiser.shape), dtype=np.float32))
 
     def _activations(self) -> int:
         """Bytes that autograd keeps of one pass of one picture."""

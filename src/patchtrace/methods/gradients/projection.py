@@ -30,11 +30,11 @@ class Projection:
     Parameters
     ----------
     width : int
-        How many numbers a gradient has.
+        Length of a gradient.
     dimension : int or None
-        How many a row has.
+        Length of a row; None keeps that of the gradient.
     seed : tuple of int
-        Each at least 0.
+        Seed of places and signs, each number at least 0.
 
     Examples
     --------
@@ -50,7 +50,7 @@ class Projection:
 
     @property
     def length(self) -> int:
-        """How many numbers a row has."""
+        """Length of a row."""
         return self.dimension or self.width
 
     def facts(self) -> dict[str, Any]:
@@ -69,21 +69,14 @@ class Projection:
         rows = flat[0].new_zeros((len(flat[0]), self.dimension))
         start = 0
         for part in flat:
-            self._add(rows, part, start)
-            start += part.shape[1]
+            while part.shape[1]:
+                block, first = divmod(start, BLOCK)
+                values, part = part[:, : BLOCK - first], part[:, BLOCK - first :]
+                inside = slice(first, first + values.shape[1])
+                place, sign = (drawn[inside].to(rows.device) for drawn in _drawn(self.seed, block, self.dimension))
+                rows.index_add_(1, place, values * sign)
+                start += values.shape[1]
         return rows
-
-    def _add(self, rows: Tensor, part: Tensor, start: int) -> None:
-        """Add numbers ``start`` and following of the gradients to the rows."""
-        assert self.dimension is not None
-        done, count = 0, part.shape[1]
-        while done < count:
-            block, inside = divmod(start + done, BLOCK)
-            size = min(count - done, BLOCK - inside)
-            place, sign = (drawn.to(rows.device) for drawn in _drawn(self.seed, block, self.dimension))
-            values = part[:, done : done + size] * sign[inside : inside + size]
-            rows.index_add_(1, place[inside : inside + size], values)
-            done += size
 
 
 @lru_cache(maxsize=16)

@@ -6,8 +6,9 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
@@ -20,22 +21,11 @@ from patchtrace.images import ImageSet
 from patchtrace.methods.base import Method, Requires, Resources
 from patchtrace.methods.gradients.features import features
 from patchtrace.methods.gradients.kernels import Features, cosines, products
-from patchtrace.methods.gradients.per_image import Gradients, Stream, Target
+from patchtrace.methods.gradients.per_image import Gradients, Target
 from patchtrace.progress import Counter, Progress
 
 Metric = Literal["dot", "cosine"]
 Model = Denoiser | str | Path
-
-
-class Options(TypedDict, total=False):
-    """Keyword arguments of all methods on gradients; see :class:`GradientSimilarity`."""
-
-    timesteps: int | Sequence[int]
-    draws: int
-    dimension: int | None
-    seed: int
-    cache: str | Path | None
-    compute: Compute | None
 
 
 class GradientMethod(Method):
@@ -73,25 +63,13 @@ class GradientMethod(Method):
             raise PatchtraceError(
                 f"{cls.name} requires a model that was trained on the collection: give its directory (--model DIR)"
             )
-        return cls(
-            resources.model,
-            timesteps=resources.timesteps,
-            dimension=resources.dimension,
-            cache=resources.cache,
-            compute=resources.compute,
-            **arguments,
-        )
+        names = ("timesteps", "dimension", "cache", "compute")
+        return cls(resources.model, **{name: getattr(resources, name) for name in names}, **arguments)
 
     def settings(self) -> dict[str, Any]:
-        return {
-            "models": list(self.models_),
-            "timesteps": self.timesteps_,
-            "draws": self.draws,
-            "dimension": self.dimension,
-            "projection": "none" if self.dimension is None else "count sketch",
-            "seed": self.seed,
-            "target": self.target,
-        }
+        projection = "none" if self.dimension is None else "count sketch"
+        model = {"models": list(self.models_), "timesteps": self.timesteps_, "draws": self.draws}
+        return model | {"dimension": self.dimension, "projection": projection, "seed": self.seed, "target": self.target}
 
     def _places(self) -> Sequence[Model]:
         """The models, or where they are."""
@@ -99,14 +77,12 @@ class GradientMethod(Method):
             raise PatchtraceError(f"model is {self.model!r}: use a Denoiser, or the directory of a trained model")
         return [self.model]
 
-    def _models(self) -> Iterator[Denoiser]:
-        """One after the other, so that no more than one is in memory for this."""
-        for place in self._places():
-            yield place if isinstance(place, Denoiser) else Denoiser.load(place, self.compute.device or "cpu")
-
-    def _gradients(self, denoiser: Denoiser) -> Gradients:
-        times = tuple(spread(self.timesteps, len(denoiser.schedule)))
-        return Gradients(denoiser, times, self.draws, self.seed, self.target)
+    def _gradients(self) -> Iterator[Gradients]:
+        """Those of one model after the other, so that no more than one is in memory for this."""
+        for model in self._places():
+            denoiser = model if isinstance(model, Denoiser) else Denoiser.load(model, self.compute.device or "cpu")
+            times = tuple(spread(self.timesteps, len(denoiser.schedule)))
+            yield Gradients(denoiser, times, self.draws, self.seed, self.target)
 
     def _check(self, train: ImageSet) -> None:
         whole("draws", self.draws, 1)
@@ -114,9 +90,8 @@ class GradientMethod(Method):
         if self.dimension is not None:
             whole("dimension", self.dimension, 1)
         models = []
-        for denoiser in self._models():
-            denoiser.check(train)
-            gradients = self._gradients(denoiser)
+        for gradients in self._gradients():
+            gradients.denoiser.check(train)
             models.append(gradients.model)
             self.timesteps_ = list(gradients.timesteps)
         self.models_ = tuple(models)
@@ -128,25 +103,14 @@ class GradientMethod(Method):
         total = len(self.models_) * (len(train) + len(queries)) * len(self.timesteps_) * self.draws
         count = Counter(progress, total)
         self.earlier_ = 0.0
-        for denoiser, known in zip(self._models(), self.models_, strict=True):
-            gradients = self._gradients(denoiser)
+        for gradients, known in zip(self._gradients(), self.models_, strict=True):
             if gradients.model != known:
                 raise PatchtraceError("the model is another than when fit was called: call fit(train) again")
-            found = []
-            sets: tuple[tuple[ImageSet, Stream], ...] = ((train, "train"), (queries, "queries"))
-            for images, stream in sets:
-                rows, earlier = features(
-                    gradients,
-                    self.dimension,
-                    images,
-                    stream,
-                    self._directory(),
-                    memory=self.compute.budget.total,
-                    count=count,
-                )
-                self.earlier_ += earlier
-                found.append(rows)
-            yield found[0], found[1]
+            memory, place = self.compute.budget.total, self._directory()
+            made = partial(features, gradients, self.dimension, directory=place, memory=memory, count=count)
+            (of_train, earlier), (of_queries, earlier_of_queries) = made(train, "train"), made(queries, "queries")
+            self.earlier_ += earlier + earlier_of_queries
+            yield of_train, of_queries
 
     def _directory(self) -> Path:
         """Where features are kept: in the cache, or in a directory that lives as long as this object."""
@@ -201,7 +165,7 @@ class GradientSimilarity(GradientMethod):
         "gradient-cosine": {"metric": "cosine"},
     }
 
-    def __init__(self, model: Model, metric: Metric = "dot", **options: Unpack[Options]) -> None:
+    def __init__(self, model: Model, metric: Metric = "dot", **options: Any) -> None:
         super().__init__(model, **options)
         self.metric = metric
 
@@ -246,7 +210,7 @@ class TracInCP(GradientSimilarity):
     requires: ClassVar[Requires] = Requires.CHECKPOINTS
     _metric: ClassVar[Metric] = "dot"
 
-    def __init__(self, models: str | Path | Sequence[Model], **options: Unpack[Options]) -> None:
+    def __init__(self, models: str | Path | Sequence[Model], **options: Any) -> None:
         super().__init__(models, self._metric, **options)  # type: ignore[arg-type]
 
     def _places(self) -> Sequence[Model]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from patchtrace.images import ImageSet
 from patchtrace.methods.base import Requires, Resources
 from patchtrace.methods.gradients.kernels import Ridge, check_kernel
 from patchtrace.methods.gradients.per_image import Target
-from patchtrace.methods.gradients.similarity import GradientMethod, Model, Options
+from patchtrace.methods.gradients.similarity import GradientMethod, Model
 from patchtrace.progress import Progress
 
 #: Values of lam to choose from, from a nearly exact inverse of the kernel to one that hardly matters.
@@ -60,7 +60,7 @@ class TRAK(GradientMethod):
     def create(cls, resources: Resources, **arguments: Any) -> Self:
         return super().create(resources, lam=resources.lam, **arguments)
 
-    def __init__(self, model: Model, lam: float = 1.0, **options: Unpack[Options]) -> None:
+    def __init__(self, model: Model, lam: float = 1.0, **options: Any) -> None:
         super().__init__(model, **options)
         self.lam = lam
 

@@ -1,4 +1,4 @@
-/* What is chosen and pointed at. No elements here: those who draw are told which parts changed. */
+/* What is chosen and pointed at. No elements here: what draws is notified which parts changed. */
 
 /** From fine to coarse; place counts from 0. */
 function levelName(place, count) {
