@@ -215,7 +215,7 @@ def test_an_old_run_has_what_it_knew():
     assert auto.nda.draws == [[2, 2], [2, 2]]
     assert auto.nda.ended == [Ended.SETTLED, Ended.SETTLED]
     assert (auto.nda.top, auto.nda.confidence) == (3, 0.95)
-    assert auto.settled(0) == "3 of these 3 are settled at 95 %; the list as a whole is settled"
+    assert auto.remarks(0) == ["3 of these 3 belong to the list at 95 %; the list is settled"]
     assert Attribution.load(OLD / "given-noise").nda.noise is NoiseOrigin.CALLER
     parts = Attribution.load(OLD / "parts")
     assert parts.nda.part_names == (Part(100, 5, 1), Part(100, 8, 2), Part(300, 9, 1))
@@ -231,7 +231,7 @@ def test_an_old_approximate_run_no_longer_calls_itself_nda():
 
 def test_an_old_run_is_what_this_version_computes_and_can_be_continued():
     auto = Attribution.load(OLD / "auto")
-    stopping = Stopping(top=3, most_draws=8)
+    stopping = Stopping(top=3, most_draws=8, tolerance=0, precision=10)  # its rules, as they were
     now = NDA(auto.nda.recipe, stopping=stopping).fit(TRAIN).attribute(QUERIES)
     np.testing.assert_allclose(now.scores, auto.scores, rtol=1e-4)
     more = NDA(replace(auto.nda.recipe, draws=4), stopping=stopping).fit(TRAIN).attribute(QUERIES, start=auto)

@@ -20,7 +20,7 @@ from patchtrace.checks import choice
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet, Skipped
-from patchtrace.nda_details import ARRAYS, NDADetails, record_of_old_run
+from patchtrace.nda_details import ARRAYS, NDADetails, record_of_old_run, tied_ranks
 
 TableFormat = Literal["csv", "json", "parquet"]
 MANIFEST = "attribution.json"
@@ -132,9 +132,17 @@ error=None, chance=None)]
         known = self.nda.known(query, i) if self.nda else ()
         return Hit(i, self.train_ids[i], float(self.scores[query, i]), float(self.shares[query, i]), *known)
 
-    def settled(self, query: int) -> str:
-        """How much of the top of the list would stay with other noise, in words; empty where that is not known."""
-        return "" if self.nda is None else self.nda.settled(query, self.ranking(query))
+    def ranks(self, query: int, n: int = 10) -> list[tuple[int, bool]]:
+        """The rank of each of the first n images, from 1, and whether others tie with it.
+
+        Shares tie that differ by less than the tolerance of the run: those with the same rank are not told apart.
+        """
+        shares = self.shares[query, self.ranking(query)[:n]].astype(np.float64)
+        return tied_ranks(shares, self.nda.tolerance if self.nda else 0.0)
+
+    def remarks(self, query: int) -> list[str]:
+        """What the list of a query means, in sentences: how certain it is, and whether it is approximate."""
+        return [] if self.nda is None else self.nda.remarks(query, self.ranking(query), self.ranks(query, self.nda.top))
 
     # -- files ------------------------------------------------------------------------------------------
 
@@ -247,7 +255,7 @@ error=None, chance=None)]
             {
                 "id": self.query_ids[query],
                 "effective_sources": float(sources),
-                "settled": self.settled(query) or None,
+                "remarks": self.remarks(query),
                 "ranking": [hit._asdict() for hit in hits[query]],
             }
             for query, sources in enumerate(self.effective_sources())

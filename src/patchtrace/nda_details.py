@@ -16,9 +16,40 @@ from patchtrace.recipe import Recipe
 #: Arrays that are saved with a result, where they are known; the axis of the queries in each.
 ARRAYS = {"errors": 0, "chances": 0, "parts": 1, "moments": 1}
 #: Fields that are plain data as they are.
-PLAIN = ("top", "confidence", "draws", "samples")
+PLAIN = ("top", "confidence", "draws", "samples", "tolerance")
 #: What version 0.1 wrote for noise from the seed.
 OLD_SEED = "from the seed"
+
+
+#: Shares below this part of the first need not be told apart.
+SMALL = 10
+
+
+def slack(
+    share: NDArray[np.float64] | float, first: NDArray[np.float64] | float, tolerance: float
+) -> NDArray[np.float64]:
+    """By how much two shares may differ and still count as equal: a fraction of the share, or of a tenth of the first.
+
+    >>> float(slack(0.02, first=0.05, tolerance=0.1)), float(slack(0.003, first=0.2, tolerance=0.1))
+    (0.002, 0.002)
+    """
+    return np.asarray(tolerance * np.maximum(share, np.asarray(first) / SMALL))
+
+
+def tied_ranks(shares: NDArray[np.float64], tolerance: float) -> list[tuple[int, bool]]:
+    """The rank of each share, largest first, and whether others have the same.
+
+    Shares tie with the first of their rank: all of them differ from it by less than the tolerance.
+
+    >>> tied_ranks(np.array([0.30, 0.20, 0.19, 0.185, 0.15]), 0.1)
+    [(1, False), (2, True), (2, True), (2, True), (5, False)]
+    """
+    leaders: list[int] = []
+    for place, share in enumerate(shares):
+        leader = leaders[-1] if leaders else place
+        same = bool(shares[leader] - share < slack(shares[leader], shares[0], tolerance))
+        leaders.append(leader if same else place)
+    return [(leader + 1, leaders.count(leader) > 1) for leader in leaders]
 
 
 class Ended(StrEnum):
@@ -28,13 +59,15 @@ class Ended(StrEnum):
     SETTLED = "settled"
     DRAWS = "draws"
     TIME = "time"
+    PROVISIONAL = "provisional"
 
 
 SENTENCES = {
     Ended.FIXED: "the number of draws was given",
-    Ended.SETTLED: "the list as a whole is settled",
+    Ended.SETTLED: "the list is settled",
     Ended.DRAWS: "not settled: draw limit reached",
     Ended.TIME: "not settled: time limit reached",
+    Ended.PROVISIONAL: "provisional",
 }
 
 
@@ -83,6 +116,17 @@ class ShortlistFacts:
     coarse: Recipe
     recall: Recall | None
 
+    def sentences(self) -> list[str]:
+        """How the result was made, and the measured recall of such results."""
+        if not self.images:
+            return [f"approximate: the coarse pass over {self.of:,} images, no share is known exactly"]
+        words = f"approximate: a coarse pass chose {self.images:,} of the {self.of:,} images"
+        if self.recall is None:
+            return [f"{words}; the recall of so short a list was not measured"]
+        part, ten, hundred = (100 * value for value in self.recall)
+        measured = f"{ten:.0f} % of the best 10 and {hundred:.0f} % of the best 100"
+        return [f"{words};", f"in benchmarks, a list of {part:g} % of the images had {measured}"]
+
 
 @dataclass(frozen=True, eq=False)
 class NDADetails:
@@ -99,14 +143,17 @@ class NDADetails:
     confidence : float
         Chance from which an image counts as settled.
     draws, samples : list of list of int
-        For each query, for each level: draws of the noise, and independent samples in them.
+        For each query, for each level: draws of the noise, and independent samples in them. Images of a shortlist that
+        could not reach the list have fewer.
     ended : list of Ended
         For each query, why there are no more draws.
+    tolerance : float, default 0
+        Shares that differ by less count as equal: see :class:`patchtrace.recipe.Stopping`.
     errors : float32 (queries, train), optional
         Standard error of each share over the draws; None where there are too few draws to know it.
     chances : float32 (queries, train), optional
         Probability that an image belongs to the first ``top`` of the list.
-    moments : float64 (3, queries, levels, train), optional
+    moments : float64 (5, queries, levels, train), optional
         What is needed to add draws later: see :mod:`patchtrace.nda.draws`.
     parts : float32 (parts, queries, train), optional
         What each level and scale adds to the scores, before the exponent; they sum to the scores.
@@ -132,6 +179,7 @@ class NDADetails:
     draws: list[list[int]]
     samples: list[list[int]]
     ended: list[Ended]
+    tolerance: float = 0.0
     errors: NDArray[np.float32] | None = None
     chances: NDArray[np.float32] | None = None
     moments: NDArray[np.float64] | None = None
@@ -152,14 +200,26 @@ class NDADetails:
         """Whether draws can be added later."""
         return self.moments is not None and self.noise is NoiseOrigin.SEED
 
-    def settled(self, query: int, ranking: NDArray[np.intp]) -> str:
-        """How much of the top of the list would stay with other noise, in words; empty where that is not known."""
-        if self.chances is None or not np.isfinite(self.chances[query]).all():
-            return ""
-        listed = self.chances[query, ranking[: self.top]]
-        sure = int((listed >= self.confidence).sum())
-        words = f"{sure} of these {len(listed)} are settled at {100 * self.confidence:g} %"
-        return f"{words}; {SENTENCES[self.ended[query]]}"
+    def remarks(self, query: int, ranking: NDArray[np.intp], ranks: Sequence[tuple[int, bool]]) -> list[str]:
+        """What the list of a query means, in sentences."""
+        found = []
+        if self.chances is not None and np.isfinite(self.chances[query]).all():
+            listed = self.chances[query, ranking[: self.top]]
+            sure = int((listed >= self.confidence).sum())
+            ties = " or tie with its last" if self.tolerance else ""
+            found.append(
+                f"{sure} of these {len(listed)} belong to the list{ties} at {100 * self.confidence:g} %; "
+                f"{SENTENCES[self.ended[query]]}"
+            )
+            if self.ended[query] in (Ended.DRAWS, Ended.TIME) and sure == len(listed):
+                found[0] += ", shares are less precise than asked for"
+            if any(tied for _, tied in ranks):
+                found.append(f"=: shares that differ by less than {100 * self.tolerance:g} % share a rank")
+        elif self.ended[query] in (Ended.PROVISIONAL, Ended.TIME):
+            found.append(SENTENCES[self.ended[query]])
+        if self.shortlist is not None:
+            found += self.shortlist.sentences()
+        return found
 
     def known(self, query: int, index: int) -> list[float | None]:
         """Error and chance of one image; None where they are not known."""
@@ -194,8 +254,12 @@ class NDADetails:
     def from_record(
         cls, record: Mapping[str, Any], recipe: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> NDADetails:
-        """What :meth:`record` wrote, with its recipe and arrays."""
-        fields = {name: record[name] for name in PLAIN} | {name: arrays.get(name) for name in ARRAYS}
+        """What :meth:`record` wrote, with its recipe and arrays; earlier versions wrote less."""
+        fields = {name: record[name] for name in PLAIN if name in record} | {name: arrays.get(name) for name in ARRAYS}
+        if fields["moments"] is not None and len(fields["moments"]) == 3:  # all images had the same number of draws
+            shape = fields["moments"][0].shape
+            counts = [np.broadcast_to(np.array(record[name])[..., None], shape) for name in ("samples", "draws")]
+            fields["moments"] = np.concatenate([fields["moments"], counts])
         fields["noise"] = NoiseOrigin(record["noise"])
         fields["ended"] = list(map(Ended, record["ended"]))
         fields["part_names"] = tuple(Part(*name) for name in record["part_names"])

@@ -37,6 +37,12 @@ class Watch:
     def remark(self, text: str) -> None:
         """A short sentence about the state of the work."""
 
+    def note(self, text: str) -> None:
+        """A sentence about a decision, worth keeping."""
+
+    def provisional(self, result: Any) -> None:
+        """What is known of one query so far; better results follow."""
+
     def finished(self, result: Any) -> None:
         """The result for one query, as soon as it is known."""
 
@@ -48,7 +54,7 @@ class Watch:
     def part(self, first: float, last: float) -> Watch:
         """A Watch for work that is the part from ``first`` to ``last`` (0 to 1) of this one, in thousandths.
 
-        It passes remarks on, but not ``finished``: what ends a part does not end the whole.
+        It passes remarks and notes on, but no results: what ends a part does not end the whole.
 
         >>> Watch(lambda done, total: print(done, total)).part(0.5, 1)(1, 2)
         750 1000
@@ -66,6 +72,9 @@ class _Part(Watch):
 
     def remark(self, text: str) -> None:
         self._whole.remark(text)
+
+    def note(self, text: str) -> None:
+        self._whole.note(text)
 
 
 class Counter:

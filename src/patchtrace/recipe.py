@@ -292,16 +292,23 @@ class Recipe:
 class Stopping:
     """When a run with ``draws="auto"`` has enough draws of the noise.
 
+    It has when each image of the list belongs to it, or ties with its last, and shares are known well enough.
+
     Parameters
     ----------
     top : int, default 10
         Length of the list that has to settle.
     confidence : float, default 0.95
-        Draws are added until this fraction of the list would stay the same with any other noise.
+        Probability with which each image of the list has to belong to it.
+    tolerance : float, default 0.1
+        Shares tie if they differ by less than this fraction of the larger one, or of a tenth of the first share.
+    precision : float, default 0.1
+        Largest standard error of a listed share, as the same fraction.
     most_draws : int, default 256
         Draw limit of each level.
     seconds : float, optional
-        Time limit for a query; by default none. With a limit the result depends on the speed of the machine.
+        Time limit for a query; by default none. With a limit the result depends on the speed of the machine, and where
+        it is too short for all images, a coarse pass chooses a shortlist: an approximate result.
 
     Examples
     --------
@@ -313,6 +320,8 @@ class Stopping:
 
     top: int = 10
     confidence: float = 0.95
+    tolerance: float = 0.1
+    precision: float = 0.1
     most_draws: int = 256
     seconds: float | None = None
 
@@ -320,6 +329,9 @@ class Stopping:
         store(self, top=whole("top", self.top, 1), most_draws=whole("most_draws", self.most_draws, 2))
         if not 0 < self.confidence < 1:
             raise PatchtraceError(f"confidence is {self.confidence}: use a number between 0 and 1, such as 0.95")
+        if not 0 <= self.tolerance < 1:
+            raise PatchtraceError(f"tolerance is {self.tolerance}: use a number from 0 to 1, such as 0.1")
+        store(self, precision=positive("precision", self.precision))
         if self.seconds is not None:
             store(self, seconds=positive("seconds", self.seconds))
 
@@ -407,6 +419,8 @@ PRESETS: Mapping[str, Recipe] = {
     "quick": Recipe((Level(100, (Scale(5),)),), note="preset quick: one level, one scale, for a first look"),
 }
 
+#: Seconds for a query that a person waits for.
+DEFAULT_SECONDS = 60.0
 #: Size to which files are resized by default.
 DEFAULT_SIZE = 32
 #: The picture size a preset was made for.

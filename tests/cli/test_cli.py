@@ -503,7 +503,7 @@ def test_without_a_preset_draws_are_added_until_the_list_is_settled(call, photos
     lines = out.splitlines()
     assert lines[1].split() == ["rank", "share", "±", "in", "top", "2", "id"]
     assert lines[2].split()[-1] == "2.png"
-    assert "are settled at 95 %" in lines[4]
+    assert "of these 2 belong to the list or tie with its last at 95 %; the list is settled" in lines[4]
 
 
 def test_errors_and_chances_are_in_json_and_csv(call, photos, query, tmp_path):
@@ -513,12 +513,12 @@ def test_errors_and_chances_are_in_json_and_csv(call, photos, query, tmp_path):
     first = json.loads(out)["queries"][0]
     assert first["ranking"][0]["error"] >= 0
     assert first["ranking"][0]["chance"] == 1
-    assert "settled at 95 %" in first["settled"]
+    assert "belong to the list or tie with its last at 95 %" in first["remarks"][0]
     with (tmp_path / "run" / "ranking.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert float(rows[0]["error"]) == pytest.approx(first["ranking"][0]["error"])
     single = json.loads(call("attribute", query, "--train", photos, *FAST, "--json")[1])
-    assert single["queries"][0]["settled"] is None
+    assert single["queries"][0]["remarks"] == []
     assert single["queries"][0]["ranking"][0]["error"] is None
 
 

@@ -44,7 +44,7 @@ def test_refine_adds_draws_to_a_run(call, photos, query, tmp_path):
     assert call("attribute", query, "--train", photos, *FAST, "--draws", 4, "-o", run, "--format", "json")[0] == 0
     code, out, err = call("refine", run, "--draws", 10)
     assert code == 0
-    assert "settled" in out
+    assert "belong to the list" in out
     assert "written to" in err
     assert (run / "ranking.json").exists()
     call("attribute", query, "--train", photos, *FAST, "--draws", 10, "-o", tmp_path / "at-once")
@@ -125,6 +125,14 @@ def test_a_report_for_each_query(call, photos, query, tmp_path):
     assert report.exists()
 
 
+def test_a_report_of_a_shortlist_says_that_it_is_approximate(call, photos, query, tmp_path):
+    report = tmp_path / "short.html"
+    code, out, _ = call("attribute", query, "--train", photos, *FAST, "--shortlist", 3, "--report", report)
+    assert code == 0
+    for text in (out, report.read_text()):
+        assert "approximate: a coarse pass chose 3 of the 6 images" in text
+
+
 @pytest.mark.parametrize("method", ["pixel", "random"])
 def test_a_report_of_a_method_that_does_not_compare_patches(call, photos, query, tmp_path, method):
     report = tmp_path / "ranking.html"
@@ -141,10 +149,11 @@ def test_a_report_of_a_method_that_does_not_compare_patches(call, photos, query,
     ("arguments", "says"),
     [
         (["--report", "nowhere/r.html"], "no such directory"),
-        (["--method", "nda-shortlist", "--report", "r.html"], "exact comparison"),
+        (["--shortlist", "3", "--parts"], "exact comparison"),
+        (["--json", "--json-lines"], "two formats"),
     ],
 )
-def test_reports_that_cannot_be_are_refused_before_the_work(call, photos, query, arguments, says):
+def test_what_cannot_be_is_refused_before_the_work(call, photos, query, arguments, says):
     code, _, error = call("attribute", query, "--train", photos, *arguments)
     assert code == 2
     assert says in error

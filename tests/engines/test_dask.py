@@ -18,7 +18,7 @@ from PIL import Image
 
 from patchtrace import NDA, Compute, Level, Recipe, Scale, Stopping, Store, Watch
 from patchtrace.compute import Budget
-from patchtrace.engines import Comparison, Job, LocalWork, NoisyQuery, Rest, fold, get_engine
+from patchtrace.engines import Comparison, Job, LocalWork, NoisyQuery, fold, get_engine
 from patchtrace.engines import dask as dask_work
 from patchtrace.engines.native import NativeEngine, instruction_sets
 from patchtrace.errors import PatchtraceError
@@ -69,12 +69,12 @@ def pieces(images=None, count=3):
     return train, jobs, list(native_work(train).masses(jobs))
 
 
-def native_work(train, memory=MEMORY, rest=None):
-    return LocalWork(get_engine(Compute(engine="native")), train, Budget(memory), rest)
+def native_work(train, memory=MEMORY):
+    return LocalWork(get_engine(Compute(engine="native")), train, Budget(memory))
 
 
-def on(client, train, memory=MEMORY, rest=None, **options):
-    return dask_work.DaskWork(client, native_work(train, memory, rest), **options).masses
+def on(client, train, memory=MEMORY, **options):
+    return dask_work.DaskWork(client, native_work(train, memory), **options).masses
 
 
 def test_a_scheduler_gives_the_same_bits_as_one_process(two):
@@ -262,15 +262,6 @@ def test_a_disk_that_does_not_answer_ends_the_run(two):
     work = dask_work.DaskWork(two, native_work(ImageSet.open(TRAIN)))
     with pytest.raises(PatchtraceError, match="could not read its images: the disk"):
         work._collect([two.submit(fails, pure=False)], lambda *_: None)
-
-
-@pytest.mark.usefixtures("_small_pieces")
-def test_images_that_stand_for_others_count_the_same(two):
-    train, jobs, _ = pieces(count=2)
-    some, rest = train.subset(range(50)), Rest(train.subset(range(50, 90)), 1.75)
-    here = native_work(some, rest=rest).masses(jobs)
-    for one, there in zip(here, on(two, some, rest=rest)(jobs), strict=True):
-        np.testing.assert_array_equal(there, one)
 
 
 def test_without_workers_it_waits_for_some():

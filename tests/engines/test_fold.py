@@ -146,12 +146,29 @@ def test_an_unknown_engine_is_refused_with_the_names_of_those_there_are():
         get_engine(Compute(engine="warp"))
 
 
-@given(cases(most_images=6), st.integers(1, 4))
-def test_the_rest_counts_so_often_in_the_normaliser_and_nowhere_else(case, times):
-    """Images of which each stands for several are as good as those several, copies of it."""
+@given(cases(most_images=6))
+def test_a_rest_of_all_others_gives_what_a_comparison_with_all_gives(case):
+    """Where each image of the sample stands for itself alone, nothing is estimated."""
     some, others = case.block[: len(case.block) // 2 + 1], case.block
-    rest = fold.Rest(as_set(others), times)
+    rest = fold.Rest(as_set(others), np.ones(len(others)))
     engine = get_engine(Compute(engine="reference"))
-    (found,) = LocalWork(engine, as_set(some), Budget(ROOMY), rest).masses([Job(case.query, case.comparison)])
-    whole = masses(case, np.concatenate([some, *[others] * times]))
+    job = Job(case.query, case.comparison)
+    found = fold.sampled_masses(LocalWork(engine, as_set(some), Budget(ROOMY)), job, [rest] * len(case.query))
+    whole = masses(case, np.concatenate([some, others]))
     np.testing.assert_allclose(found, whole[:, : len(some)], rtol=1e-5, atol=1e-9)
+
+
+def test_a_sample_is_hardly_biased_where_one_over_its_sum_would_be():
+    """Of 2,000 others a few hold most: what the listed ones have of the whole, from samples of 200."""
+    rng = np.random.default_rng(0)
+    others = rng.lognormal(0, 2.5, 2000)
+    listed = others.sum() / 4
+    found, plain = [], []
+    for _ in range(2000):
+        groups = (10 * rng.choice(others, 200, replace=False)).reshape(10, 20).sum(axis=1) / listed
+        found.append(fold.part_of_listed(np.log([[[1e-300, *groups]]]))[0, 0])
+        plain.append(1 / (1 + groups.sum()))
+    truth = listed / (listed + others.sum())
+    bias, plain_bias = np.mean(found) / truth - 1, np.mean(plain) / truth - 1
+    assert plain_bias > 0.05  # what is corrected is there
+    assert abs(bias) < 0.3 * plain_bias

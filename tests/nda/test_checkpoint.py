@@ -137,7 +137,7 @@ def test_each_query_is_told_when_it_is_done():
     assert [one.query_ids for one in told] == [(name,) for name in whole.query_ids]
     for row, one in enumerate(told):
         np.testing.assert_array_equal(one.scores[0], whole.scores[row])
-        assert one.settled(0) == whole.settled(row)
+        assert one.remarks(0) == whole.remarks(row)
 
 
 @pytest.mark.parametrize("draws", [18, "auto"])

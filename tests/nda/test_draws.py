@@ -28,7 +28,7 @@ def test_the_mean_is_over_draws(count, pairs):
     values = draws(count, [1.0, 2.0, 3.0])
     found = moments(values, pairs)
     np.testing.assert_allclose(found.mean, values.mean(axis=0))
-    assert found.draws == count
+    assert (found.draws == count).all()
 
 
 def test_the_variance_of_pairs_is_that_of_their_means():
@@ -81,22 +81,55 @@ def test_what_is_far_ahead_is_in_the_top_and_what_is_level_shares_the_chance():
     np.testing.assert_array_equal(chance_of_top(found, 6), np.ones(6))
 
 
+def more(levels, costs, most, work=None):
+    """Pairs to add for the first ten images; by default work grows by a third."""
+    spent = sum(2 * level.pairs[0] * cost for level, cost in zip(levels, costs, strict=True))
+    return next_pairs(levels, np.arange(10), costs, 0.3 * spent if work is None else work, most)
+
+
 def test_draws_go_where_the_variance_is_for_its_cost():
     quiet, loud = moments(draws(4, np.ones(30), 0.01)), moments(draws(4, np.ones(30), 0.5))
-    assert next_pairs([quiet, loud], [1, 1], 100, 10)[0] == 0
-    cheap = next_pairs([loud, moments(draws(4, np.ones(30), 0.5, seed=1))], [1, 50], 100, 10)
+    assert more([quiet, loud], [1, 1], 100)[0] == 0
+    cheap = more([loud, moments(draws(4, np.ones(30), 0.5, seed=1))], [1, 50], 100)
     assert cheap[0] > 5 * cheap[1]
 
 
 def test_a_level_that_may_have_no_more_ends_it():
     loud = [moments(draws(8, np.ones(30), 0.5))]
-    assert next_pairs(loud, [1], 8, 10) == [0]
-    assert next_pairs(loud, [1], 10, 10) == [1]
+    assert more(loud, [1], 8) == [0]
+    assert more(loud, [1], 10) == [1]
 
 
-def test_each_round_adds_about_a_third():
+def test_each_round_adds_the_work_that_is_asked_for():
     levels = [moments(draws(60, np.ones(30), 0.5, seed=n)) for n in range(3)]
-    assert sum(next_pairs(levels, [1, 1, 1], 10_000, 10)) == pytest.approx(0.3 * 90, abs=1)
+    assert sum(more(levels, [1, 1, 1], 10_000)) == pytest.approx(0.3 * 90, abs=1)
+
+
+def test_images_may_differ_in_their_draws():
+    values = draws(20, np.linspace(1, 2, 50))
+    some = np.arange(10, 30)
+    found = moments(values[:4])
+    for first in range(4, 20, 2):
+        found.add(values[first : first + 2][:, some], some)
+    np.testing.assert_allclose(found.mean[some], values[:, some].mean(axis=0))
+    np.testing.assert_allclose(found.mean[:10], values[:4, :10].mean(axis=0))
+    whole, few = moments(values), moments(values[:4])
+    np.testing.assert_allclose(found.squares[some], whole.squares[some])
+    np.testing.assert_allclose(found.squares[30:], few.squares[30:])
+    assert (found.freedom()[some] == whole.freedom()[some]).all()
+    assert (found.freedom()[:10] == few.freedom()[:10]).all()
+
+
+def test_after_one_draw_errors_come_from_images_that_have_more():
+    values = draws(41, np.full(300, 2.0))
+    some = np.arange(100)
+    found = moments(values[:1], pairs=False)
+    assert not found.known
+    for first in range(1, 41, 2):
+        found.add(values[first : first + 2][:, some], some)
+    error = estimate([found]).error
+    assert error[100:].mean() == pytest.approx(2 * 0.2, rel=0.1)
+    assert error[some].mean() == pytest.approx(2 * 0.2 / np.sqrt(41), rel=0.1)
 
 
 def test_chances_do_not_depend_on_how_many_are_drawn_at_once(monkeypatch):

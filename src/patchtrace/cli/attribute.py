@@ -13,9 +13,9 @@ from typing import Any, get_args
 
 import click
 
-from patchtrace.attribution import TableFormat
+from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.cli import options as opts
-from patchtrace.cli.common import ended, note, print_table, progress_bar, write_run
+from patchtrace.cli.common import ended, note, progress_bar, table, write_run
 from patchtrace.cli.kinds import COUNT, NEW_FILE, SEED, SOURCE
 from patchtrace.cli.values import check_method, check_output, check_outside, method_from, opened_from, read_pictures
 from patchtrace.nda.checkpoint import cache
@@ -57,6 +57,7 @@ UNFINISHED = "unfinished"
 )
 @opts.query_key
 @opts.json
+@click.option("--json-lines", is_flag=True, help="Print a line of JSON whenever more is known of a query.")
 @opts.quiet
 @click.option("-v", "--verbose", is_flag=True, help="Also print the number and size of the images, and the recipe.")
 @click.pass_context
@@ -99,9 +100,16 @@ def attribute(context: click.Context, /, **options: Any) -> int:
         size = f"{len(queries)} queries, {len(train)} images, {height} x {width}, {channels} channels"
         note(size, method.describe() or options["method"], quiet=quiet)
     with progress_bar("comparing", quiet) as progress:
-        # a table appears as soon as its query is done, JSON is one piece
-        progress.show = None if options["json"] else partial(print_table, top=options["top"])
-        result = method.attribute(queries, progress=progress)
+        # a table appears as soon as something is known of its query, JSON is one piece
+        if not options["json"]:
+            progress.table = partial(_line if options["json_lines"] else table, top=options["top"])
+            progress.stream = options["json_lines"]
+        try:
+            result = method.attribute(queries, progress=progress)
+        except KeyboardInterrupt:
+            if progress.interrupted() and output:
+                note("interrupted: the same command resumes", quiet=quiet)
+            raise
         if not progress.shown:  # the method has one result for all queries
             progress.finished(result)
     result = replace(result, facts={**result.facts, "opened": opened_from(options)})
@@ -128,16 +136,27 @@ def _check_usage(options: dict[str, Any]) -> None:
         )
     if options["format"] == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise click.UsageError("Parquet needs pyarrow: install it with  pip install 'patchtrace[parquet]'")
-    for name in ("parts", "report"):
-        if options["method"] == "nda-shortlist" and options[name]:
-            raise click.UsageError(
-                f"--{name} requires an exact comparison with all images, --shortlist is approximate: use one of them"
-            )
+    if options["json"] and options["json_lines"]:
+        raise click.UsageError("--json and --json-lines are two formats of one output: use one of them")
+    if options["method"] == "nda-shortlist" and options["parts"]:
+        raise click.UsageError(
+            "--parts requires an exact comparison with all images, --shortlist is approximate: use one of them"
+        )
     report: Path | None = options["report"]
     if report:
         check_outside("--report", report, options["train"])
         if not report.resolve().parent.is_dir():
             raise click.UsageError(f"--report {report}: there is no such directory, create it first")
+
+
+def _line(result: Attribution, top: int) -> list[str]:
+    """A result as one line of JSON."""
+    whole = result.to_json(top)
+    return [
+        json.dumps({"method": whole["method"], "ended": nda and nda["ended"][0], **query})
+        for nda in [whole["nda"]]
+        for query in whole["queries"]
+    ]
 
 
 def _reports(path: Path | None, queries: int) -> list[Path]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import os
+import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,52 +20,106 @@ from patchtrace.drawing.parts import percent
 from patchtrace.drawing.sheet import contact_sheet
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet, Skipped
-from patchtrace.nda_details import ShortlistFacts
 from patchtrace.progress import Watch
 
 #: Done, but some images could not be read.
 UNREADABLE = 3
+#: Between two signs of life where there is no terminal.
+SECONDS_BETWEEN_LINES = 15
 
 
 class Bar(Watch):
-    """A progress bar that shows remarks, and each result as soon as it is known, if ``show`` is set."""
+    """A progress bar that shows remarks, and each result as soon as it is known, if ``table`` is set.
+
+    Where stderr is not a terminal, a line now and then takes the place of the bar. What is known of a query so far is
+    shown on a terminal, and drawn again in its place; other programs that read the output get the end only, unless
+    ``stream`` is set.
+    """
 
     KNOWN = "{desc}: {percentage:3.0f}% |{bar}| {elapsed}, {remaining} left{postfix}"
     UNKNOWN = "{desc}: {n_fmt} so far, {elapsed}"
 
-    def __init__(self, bar: Any) -> None:
+    def __init__(self, bar: Any, quiet: bool) -> None:
         super().__init__()
-        self._bar = bar
-        self.show: Callable[[Any], None] | None = None
+        self._bar, self._quiet, self._drawn = bar, quiet, 0
+        self._reported = self._begin = time.monotonic()
+        #: The lines that show a result.
+        self.table: Callable[[Any], list[str]] | None = None
+        self.stream = False
         self.shown = 0
+        self.latest: Any = None
 
     def __call__(self, done: int, total: int) -> None:
         self._bar.total = total or None
         self._bar.bar_format = self.KNOWN if total else self.UNKNOWN
         self._bar.update(done - self._bar.n)
+        now = time.monotonic()
+        if self._bar.disable and not self._quiet and now - self._reported > SECONDS_BETWEEN_LINES:
+            self._reported = now
+            part = f"{100 * done / total:.0f} %" if total else f"{done} so far"
+            note(f"{self._bar.desc}: {part} after {now - self._begin:.0f} s")
 
     def remark(self, text: str) -> None:
         self._bar.set_postfix_str(text)
 
-    def finished(self, result: Any) -> None:
-        """Print the result above the bar. A closed pipe does not stop the work."""
-        if self.show is None:
+    def note(self, text: str) -> None:
+        self._bar.clear()
+        self._erase()
+        note(text, quiet=self._quiet)
+        self._bar.refresh()
+
+    def provisional(self, result: Any) -> None:
+        self.latest = result
+        if self.table is None:
             return
+        lines = self.table(result)
+        if self.stream:
+            self._print(lines)
+        elif sys.stdout.isatty() and not self._quiet:
+            width, height = shutil.get_terminal_size()
+            if len(lines) + 2 < height:  # what has left the screen cannot be drawn again
+                self._print([line[: width - 1] for line in lines])
+                self._drawn = len(lines)
+
+    def finished(self, result: Any) -> None:
+        """Print the result above the bar."""
+        self.latest = None
+        if self.table is not None:
+            self._print(self.table(result))
+            self.shown += 1
+
+    def interrupted(self) -> bool:
+        """Print what is known so far of a query that was not finished; returns whether there is anything."""
+        if self.latest is None or self.table is None or self.stream:
+            return False
+        self._print(self.table(self.latest))
+        return True
+
+    def _erase(self) -> None:
+        """Go back to where the last provisional table began."""
+        if self._drawn:
+            sys.stdout.write(f"\x1b[{self._drawn}A\x1b[J")
+            sys.stdout.flush()
+            self._drawn = 0
+
+    def _print(self, lines: list[str]) -> None:
+        """Print lines above the bar. A closed pipe does not stop the work."""
         self._bar.clear()
         try:
-            self.show(result)
+            self._erase()
+            sys.stdout.write("".join(f"{line}\n" for line in lines))
             sys.stdout.flush()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         self._bar.refresh()
-        self.shown += 1
 
 
 @contextmanager
 def progress_bar(label: str, quiet: bool) -> Iterator[Bar]:
-    """A bar with the time left on stderr; none where stderr is not a terminal."""
+    """A bar with the time left on stderr; lines now and then where stderr is not a terminal."""
     with tqdm(desc=label, total=1, disable=quiet or None, leave=False, bar_format=Bar.KNOWN) as bar:
-        yield Bar(bar)
+        bar.desc = label  # a bar that is not shown has none
+        yield Bar(bar, quiet)
 
 
 def printable(text: str) -> str:
@@ -75,36 +131,28 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def print_table(result: Attribution, top: int) -> None:
-    """Print the top images of each query: rank, share, standard error, chance, id."""
+def table(result: Attribution, top: int) -> list[str]:
+    """The top images of each query as lines: rank, share, standard error, chance, id; and what they mean."""
+    lines = []
     rows = zip(result.query_ids, result.top(top), result.effective_sources(), strict=True)
     for query, (name, hits, sources) in enumerate(rows):
-        click.echo(f"{printable(name)}  ({len(result.train_ids)} images, {sources:.1f} effective sources)")
+        lines.append(f"{printable(name)}  ({len(result.train_ids)} images, {sources:.1f} effective sources)")
         details = result.nda
         known = details is not None and details.chances is not None
         listed = details.top if details else 0
-        click.echo(f"  rank     share{f'         ±  in top {listed}' if known else ''}  id")
-        for rank, hit in enumerate(hits, start=1):
+        lines.append(f"  rank     share{f'         ±  in top {listed}' if known else ''}  id")
+        for hit, (rank, tied) in zip(hits, result.ranks(query, top), strict=True):
             sure = ""
             if hit.error is not None and hit.chance is not None:
                 sure = f"  {percent(hit.error):>8}  {f'{100 * hit.chance:.0f} %':>{len(f'in top {listed}')}}"
-            click.echo(f"  {rank:4d}  {percent(hit.share):>8}{sure}  {printable(hit.id)}")
-        if known:
-            click.echo(f"  {result.settled(query)}")
-        if details and details.shortlist:
-            click.echo(f"  {_approximate(details.shortlist)}")
+            lines.append(f"  {rank:4d}{'=' if tied else ' '} {percent(hit.share):>8}{sure}  {printable(hit.id)}")
+        lines += [f"  {line}" for line in result.remarks(query)]
+    return lines
 
 
-def _approximate(facts: ShortlistFacts) -> str:
-    """How an approximate result was made, and the measured recall of such results."""
-    words = f"approximate: a coarse pass chose {facts.images:,} of the {facts.of:,} images"
-    if facts.recall is None:
-        return f"{words}; the recall of so short a list was not measured"
-    part, ten, hundred = (100 * value for value in facts.recall)
-    return (
-        f"{words};\n  in benchmarks, a list of {part:g} % of the images had "
-        f"{ten:.0f} % of the best 10 and {hundred:.0f} % of the best 100"
-    )
+def print_table(result: Attribution, top: int) -> None:
+    """Print the :func:`table` of a result."""
+    click.echo("\n".join(table(result, top)))
 
 
 def write_run(

@@ -14,7 +14,7 @@ from patchtrace.diffusion.training import Precision
 from patchtrace.engines import engine_names
 from patchtrace.images.arrays import LAYOUTS
 from patchtrace.methods import METHODS
-from patchtrace.recipe import PRESETS
+from patchtrace.recipe import DEFAULT_SECONDS, PRESETS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -157,12 +157,31 @@ draws = several(
         "--confidence",
         type=click.FloatRange(0.5, 0.999),
         default=0.95,
-        help="Fraction of the list that other noise must leave unchanged, with --draws auto.",
+        help="Probability with which listed images must belong to the list or tie with its last, with --draws auto.",
+    ),
+    click.option(
+        "--tolerance",
+        type=click.FloatRange(0, 1, max_open=True),
+        default=0.1,
+        help="Relative difference below which shares tie, with --draws auto.",
+    ),
+    click.option(
+        "--precision",
+        type=kinds.POSITIVE,
+        default=0.1,
+        help="Largest relative standard error of listed shares, with --draws auto.",
     ),
     click.option(
         "--most-draws", type=click.IntRange(2), default=256, help="Draw limit for each noise level, with --draws auto."
     ),
-    click.option("--seconds", type=kinds.POSITIVE, help="Time limit for each query, with --draws auto."),
+    click.option(
+        "--seconds",
+        type=click.FloatRange(0),
+        default=DEFAULT_SECONDS,
+        help="Time limit for each query, with --draws auto; 0: none. If it is too short for all images, a coarse pass "
+        "chooses a shortlist, and the result is approximate.",
+    ),
+    click.option("--exact", is_flag=True, help="Compare all images, without a time limit, with --draws auto."),
 )
 
 #: How models are trained; defaults come with the model.

@@ -27,7 +27,7 @@ from patchtrace.recipe import DEFAULT_SIZE, PRESET_SIZES, Recipe, Stopping
 Options = Mapping[str, Any]
 
 #: Options about when draws are enough.
-STOPPING = ("confidence", "most_draws", "seconds")
+STOPPING = ("confidence", "tolerance", "precision", "most_draws", "seconds", "exact")
 
 #: Fields that methods name, with their options where these have other names.
 OPTIONS_OF = {"recipe": ("preset", "recipe"), "stopping": STOPPING, "checkpoint": ()}
@@ -92,7 +92,9 @@ def compute_from(options: Options) -> Compute:
 
 def stopping_from(options: Options, top: int | None = None) -> Stopping:
     """The Stopping that the options describe."""
-    return Stopping(top=top or options["top"], **{name: options[name] for name in STOPPING})
+    rules = {name: options[name] for name in STOPPING if name != "exact"}
+    rules["seconds"] = None if options["exact"] else options["seconds"] or None
+    return Stopping(top=top or options["top"], **rules)
 
 
 def resources_from(options: Options, train: ImageSet, **more: Any) -> Resources:

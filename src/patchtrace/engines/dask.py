@@ -124,17 +124,13 @@ class _Unit:
 
 @dataclass(eq=False)
 class _Group:
-    """Versions of a query that are compared together, and whether they are the last of their job.
-
-    ``rest`` are the units of images that count in the normaliser only.
-    """
+    """Versions of a query that are compared together, and whether they are the last of their job."""
 
     job: Job
     size: int
     run: int
     last: bool
     units: list[_Unit]
-    rest: list[_Unit]
 
 
 class DaskWork:
@@ -197,19 +193,15 @@ class DaskWork:
     def begin(self, job: Job) -> Iterator[_Group]:
         """Send the comparisons of a job."""
         size, run, together = self.local.cut(job)
-        rest = self.local.rest
         for first in range(0, len(job.query), together):
             last = first + together
-            group = _Group(job.part(first, last), size, run, last >= len(job.query), [], [])
+            group = _Group(job.part(first, last), size, run, last >= len(job.query), [])
             group.units = self._sent(group, self.local.train)
-            group.rest = self._sent(group, rest.images) if rest else []
             yield group
 
     def finish(self, group: _Group) -> Float64:
         """Wait for a group, and sum its answers: (versions, train)."""
         total = self._total(group, group.units)
-        if self.local.rest:
-            total = np.logaddexp(total, math.log(self.local.rest.weight) + self._total(group, group.rest))
         sums: dict[int, Float64] = {}
         self._collect([self._ask(_sums, unit.answers, total) for unit in group.units], sums.__setitem__)
         return np.concatenate([sums[number] for number in sorted(sums)], axis=1)

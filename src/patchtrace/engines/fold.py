@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
@@ -26,15 +26,17 @@ MOST_IMAGES = 2048
 MOST_ANSWERS = 400_000
 #: Pairs of patches in a run of blocks, or patches of the query times images: normalisers are added up run by run.
 PAIRS_OF_A_RUN, ANSWERS_OF_A_RUN = 10**9, 4_000_000
+#: Groups of a sample of images, for the jackknife, and the least part of the listed images in a normaliser.
+GROUPS, LEAST_PART = 10, 1e-300
 #: What a block's answer is made of, as it waits: normaliser, share, colour.
 KINDS: tuple[type[np.floating[Any]], ...] = (np.float64, np.float32, np.float32)
 
 
 class Rest(NamedTuple):
-    """Images that stand for many more: each counts ``weight`` times in normalisers, and nowhere else."""
+    """A sample that stands for many more images: each counts ``weights`` times in normalisers, and nowhere else."""
 
     images: ImageSet
-    weight: float
+    weights: Float64
 
 
 class Job(NamedTuple):
@@ -58,7 +60,7 @@ class Work(Protocol):
     def masses(self, jobs: Iterable[Job]) -> Iterator[Float64]:
         """Top-k mass of every training image, summed over the query's patches: (versions, train) for each job.
 
-        Without the cut at k the masses of a version sum to its number of patches, with a ``rest`` to less.
+        Without the cut at k the masses of a version sum to its number of patches.
         """
         ...
 
@@ -69,7 +71,6 @@ class LocalWork(NamedTuple):
     engine: Engine
     train: ImageSet
     budget: Budget
-    rest: Rest | None = None
 
     def masses(self, jobs: Iterable[Job]) -> Iterator[Float64]:
         """See :class:`Work`."""
@@ -81,24 +82,46 @@ class LocalWork(NamedTuple):
                 with closing(Blocks(self.budget.waiting, run)) as blocks:
                     for block in self.answers(some, size):
                         blocks.add(block)
-                    if self.rest:
-                        rest = Total(run)
-                        for block in self._replace(train=self.rest.images).answers(some, size):
-                            rest.add(block.log_normaliser)
-                        blocks.count_in(rest.whole(), self.rest.weight)
                     parts.append(np.concatenate([summed_masses(part, block) for part, block in blocks], axis=1))
             yield np.concatenate(parts)
 
     @contextmanager
-    def compared(self, job: Job, *, colours: bool = False, most_images: int = MOST_IMAGES) -> Iterator[Blocks]:
-        """The query against the whole set. The answers can be iterated over, several times, until the context ends."""
+    def compared(
+        self, job: Job, *, rest: Rest | None = None, colours: bool = False, most_images: int = MOST_IMAGES
+    ) -> Iterator[Blocks]:
+        """The query against the whole set. The answers can be iterated over, several times, until the context ends.
+
+        With a ``rest``, shares are those in the set and all images that the rest stands for. **Approximate**: see
+        :func:`part_of_listed`.
+        """
         patches, pairs = (len(job.query) * count for count in self.counts(job))
         size = self.block_size(patches * (1 + self.train.shape[0] * colours))
         size = min(size, max(1, self.engine.pairs_at_once // pairs), most_images)
         with closing(Blocks(self.budget.waiting)) as blocks:
             for result in self.answers(job, size, colours):
                 blocks.add(result)
+            if rest is not None:
+                groups = self._replace(train=rest.images).sums_of_groups(job, rest.weights, size)
+                blocks.count_in(groups)
             yield blocks
+
+    def sums_of_groups(self, job: Job, counts: Float64, size: int) -> Float64:
+        """The log of what each group of a sample adds to the normalisers: (versions, patches, groups).
+
+        Each image counts so often. The first group are those that stand for themselves alone.
+        """
+        all_patches = replace(job.comparison, k=self.counts(job)[0])  # not the k best only
+        group = np.where(counts > 1, 1 + np.cumsum(counts > 1) % GROUPS, 0)
+        weights = np.where(group[:, None] == np.arange(GROUPS + 1), counts[:, None], 0.0)
+        sums: Float64 = np.array(-np.inf)
+        start = 0
+        for block in self.answers(job._replace(comparison=all_patches), size):
+            stop = start + block.share.shape[2]
+            with np.errstate(divide="ignore"):  # a block need not have an image of each group
+                logs = np.log(block.share.astype(np.float64) @ weights[start:stop])
+            sums = np.logaddexp(sums, block.log_normaliser[..., None] + logs)
+            start = stop
+        return sums
 
     def answers(self, job: Job, size: int, colours: bool = False) -> Iterator[BlockResult]:
         """What the engine answers for each block of ``size`` images, with their mirrors where flips count."""
@@ -165,6 +188,39 @@ def summed_masses(part: Float64, block: BlockResult) -> Float64:
     return np.asarray(np.einsum("vl,vln->vn", part, block.share, dtype=np.float64))
 
 
+def sampled_masses(work: LocalWork, job: Job, rests: Sequence[Rest]) -> Float64:
+    """Top-k masses where samples stand for all images that are not in the set: (versions, train).
+
+    ``rests`` has a sample for each version of the query. **Approximate**: see :func:`part_of_listed`.
+    """
+    found = []
+    for number, rest in enumerate(rests):
+        with work.compared(job.part(number, number + 1), rest=rest) as blocks:
+            found.append(np.concatenate([summed_masses(part, block) for part, block in blocks], axis=1))
+    return np.concatenate(found)
+
+
+def part_of_listed(groups: Float64) -> Float64:
+    """The part of the listed images in the normaliser of all, from a sample of the others: (versions, patches).
+
+    ``groups`` (versions, patches, 1 + groups) are the logs of what each group of the sample stands for, with the listed
+    images as 1; the first group stands for itself alone, the other groups together for all others. That is unbiased.
+    But one over an estimate is too large in the mean, much so where a few images hold most of a patch. The jackknife
+    takes most of that away: the same from all groups but one tells how the error depends on the size of the sample.
+
+    >>> groups = np.log([[[0.5] + [0.05] * 10]])  # ten groups that agree: listed and others are equal
+    >>> part_of_listed(groups).round(6)
+    array([[0.5]])
+    """
+    largest = np.maximum(groups.max(axis=-1), 0)
+    listed, sums = np.exp(-largest), np.exp(groups - largest[..., None])
+    certain, sums = listed + sums[..., 0] + LEAST_PART, sums[..., 1:]
+    others, count = sums.sum(axis=-1), sums.shape[-1]
+    without = 1 / (certain[..., None] + (others[..., None] - sums) * (count / (count - 1)))
+    part = listed * (count / (certain + others) - (count - 1) * without.mean(axis=-1))
+    return np.asarray(np.maximum(part, LEAST_PART))
+
+
 class Blocks:
     """What the blocks of a set answered, in their order, each with its part in the whole (versions, patches).
 
@@ -174,7 +230,7 @@ class Blocks:
 
     def __init__(self, memory: int, run: int = 1) -> None:
         self._total, self._left = Total(run), memory
-        self._others: Float64 = np.array(-np.inf)
+        self._part: Float64 | None = None
         self._results: list[BlockResult | list[tuple[int, ...]]] = []
         # spooled only so that nothing touches the disk before something must
         self._file = tempfile.SpooledTemporaryFile(max_size=1, prefix="patchtrace-")  # noqa: SIM115  # see close
@@ -185,11 +241,11 @@ class Blocks:
     @property
     def log_normaliser(self) -> Float64:
         """The normaliser of the whole set: (versions, patches)."""
-        return np.logaddexp(self._total.whole(), self._others)
+        return self._total.whole() if self._part is None else self._total.whole() - np.log(self._part)
 
-    def count_in(self, log_normaliser: Float64, weight: float) -> None:
-        """Count another block in the whole, ``weight`` times."""
-        self._others = math.log(weight) + log_normaliser
+    def count_in(self, groups: Float64) -> None:
+        """Count others in the whole, of which groups of a sample tell: see :func:`part_of_listed`."""
+        self._part = part_of_listed(groups - self._total.whole()[..., None])
 
     def add(self, result: BlockResult) -> None:
         """The answer for the next block."""

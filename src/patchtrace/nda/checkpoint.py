@@ -38,9 +38,9 @@ class Checkpoint:
         self._cache.save(self._key, **state)
         self._saved = time.monotonic()
 
-    def load(self, like: Mapping[str, NDArray[Any]]) -> Arrays | None:
-        """The state that was saved, if it has the names and shapes of this one."""
-        return self._cache.load(self._key, like={name: array.shape for name, array in like.items()})
+    def load(self) -> Arrays | None:
+        """The state that was saved, if there is one."""
+        return self._cache.load(self._key)
 
 
 def cache(directory: Path) -> Cache:

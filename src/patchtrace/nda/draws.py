@@ -15,7 +15,12 @@ import numpy as np
 import scipy  # its parts are loaded where they are used: at once they would take every command a second
 from numpy.typing import NDArray
 
+from patchtrace.nda_details import slack
+
 Values = NDArray[np.float64]
+#: Which images: their indices, or all of them.
+Places = NDArray[np.intp] | slice
+ALL = slice(None)
 
 #: How much the spread of all images counts in that of each, in samples.
 PRIOR = 2.0
@@ -24,13 +29,13 @@ PRIOR = 2.0
 TRIALS, LEAST_TRIALS, MOST_DRAWN = 2000, 100, 40_000_000
 #: Numbers that are drawn at once: 4 MB, of which some copies are held.
 AT_ONCE = 500_000
-#: How much all work grows in a round of draws.
-GROWTH = 1.3
 
 
 @dataclass
 class Moments:
     """Running mean and variance at one level, for every training image at once.
+
+    Images may differ in their number of draws: those that cannot reach the list any more get no further ones.
 
     Parameters
     ----------
@@ -39,39 +44,50 @@ class Moments:
     inner : float64 (train,)
         A quarter of the squared difference within the first pair: an estimate of the variance while there is no second
         pair.
-    samples, draws : int
+    samples, draws : float64 (train,)
         Pairs or single draws so far, and draws in them.
     """
 
     mean: Values
     squares: Values
     inner: Values
-    samples: int = 0
-    draws: int = 0
+    samples: Values
+    draws: Values
 
     @classmethod
     def of(cls, images: int) -> Moments:
-        return cls(np.zeros(images), np.zeros(images), np.zeros(images))
+        return cls(*np.zeros((5, images)))
 
-    def add(self, draws: Values) -> None:
-        """One more sample: a pair of draws, or a single one, (draws, train)."""
+    def add(self, draws: Values, images: Places = ALL) -> None:
+        """One more sample for some images: a pair of draws, or a single one, (draws, images)."""
         sample, weight = draws.mean(axis=0), len(draws) / 2
-        if self.samples == 0 and len(draws) == 2:
-            self.inner = (draws[0] - draws[1]) ** 2 / 4
-        self.samples += 1
-        self.draws += len(draws)
-        off = sample - self.mean
-        self.mean = self.mean + off * (weight / self.pairs)
-        self.squares = self.squares + weight * off * (sample - self.mean)
+        if len(draws) == 2:
+            first = self.samples[images] == 0
+            self.inner[images] = np.where(first, (draws[0] - draws[1]) ** 2 / 4, self.inner[images])
+        self.samples[images] += 1
+        self.draws[images] += len(draws)
+        off = sample - self.mean[images]
+        self.mean[images] += off * (weight / self.pairs[images])
+        self.squares[images] += weight * off * (sample - self.mean[images])
 
     @property
-    def pairs(self) -> float:
+    def pairs(self) -> Values:
         return self.draws / 2
+
+    @property
+    def most(self) -> int:
+        """Draws of the images that have most."""
+        return int(self.draws.max(initial=0))
+
+    @property
+    def _degrees(self) -> Values:
+        """Degrees of freedom of each image's own variance; 0 where nothing is known of it."""
+        return np.where(self.samples > 1, self.samples - 1, np.where(self.draws == 2, 1.0, 0.0))
 
     @property
     def known(self) -> bool:
         """Whether anything is known of the variance."""
-        return self.samples > 1 or self.draws == 2
+        return bool((self._degrees > 0).any())
 
     def variance(self) -> Values:
         """Variance of one pair, for each image: from its own samples, and from what all images have in common.
@@ -80,18 +96,19 @@ class Moments:
         a variance that grows with the mean, or with its square: the larger of the two, because draws in which an image
         suddenly counts are rare, and a few samples miss them.
         """
-        degrees = max(self.samples - 1, 1)
-        own = self.squares / degrees if self.samples > 1 else self.inner
-        mass = self.mean.sum()
+        degrees = self._degrees
+        own = np.where(self.samples > 1, self.squares / np.maximum(self.samples - 1, 1), self.inner)
+        use = degrees > 0
+        mass = self.mean[use].sum()
         if mass <= 0:
             return own
-        relative = np.divide(own, self.mean, out=np.zeros_like(own), where=self.mean > 0).sum() / mass
-        common = np.maximum(relative * self.mean**2, own.sum() / mass * self.mean)
+        relative = np.divide(own, self.mean, out=np.zeros_like(own), where=use & (self.mean > 0)).sum() / mass
+        common = np.maximum(relative * self.mean**2, own[use].sum() / mass * self.mean)
         return np.asarray((PRIOR * common + degrees * own) / (PRIOR + degrees))
 
-    def freedom(self) -> float:
+    def freedom(self) -> Values:
         """Degrees of freedom of that variance."""
-        return PRIOR + max(self.samples - 1, 1)
+        return PRIOR + self._degrees
 
 
 class Estimate(NamedTuple):
@@ -117,16 +134,27 @@ def estimate(levels: Sequence[Moments]) -> Estimate:
         return Estimate(mean, unknown, unknown)
     parts = np.stack([level.variance() / level.pairs for level in levels]) / len(levels) ** 2
     variance = parts.sum(axis=0)
-    freedoms = np.array([level.freedom() for level in levels])[:, None]
+    freedoms = np.stack([level.freedom() for level in levels])
     spread = (parts**2 / freedoms).sum(axis=0)  # Welch and Satterthwaite
     freedom = np.divide(variance**2, spread, out=np.full(mean.shape, np.inf), where=spread > 0)
     return Estimate(mean, np.sqrt(variance), freedom)
 
 
-def chance_of_top(found: Estimate, top: int, seed: int = 0) -> Values:
+def contenders(found: Estimate, top: int, tolerance: float, errors: float, images: Places = ALL) -> NDArray[np.intp]:
+    """Images that may belong to the ``top`` images with the largest means, if all are off by so many errors."""
+    mean, error = found.mean[images], found.inflated()[images]
+    last = max(0, len(mean) - top)
+    floor = np.partition(mean - errors * error, last)[last]
+    floor -= slack(floor, mean.max(initial=0.0), tolerance)
+    places = np.flatnonzero(mean + errors * error >= floor)
+    return places if isinstance(images, slice) else images[places]
+
+
+def chance_of_top(found: Estimate, top: int, tolerance: float = 0.0, seed: int = 0) -> Values:
     """For each image the probability that it belongs to the ``top`` images with the largest means: (train,).
 
-    By trial: all images that may reach the list are moved by their errors, independently, many times.
+    An image that ties with the last of them belongs to them too. By trial: all images that may reach the list are moved
+    by their errors, independently, many times.
     """
     images = len(found.mean)
     if top >= images:
@@ -134,52 +162,53 @@ def chance_of_top(found: Estimate, top: int, seed: int = 0) -> Values:
     if not np.isfinite(found.error).all():
         return np.full(images, np.nan)
     error = found.inflated()
-    # an image that is below the last of the list even if both are off by five errors is not a candidate
-    floor = np.partition(found.mean - 5 * error, images - top)[images - top]
-    candidates = np.flatnonzero(found.mean + 5 * error >= floor)
+    candidates = contenders(found, top, tolerance, errors=5)
     rng = np.random.default_rng(seed)
     trials = min(TRIALS, max(LEAST_TRIALS, MOST_DRAWN // len(candidates)))
     together = max(1, AT_ONCE // len(candidates))
     times = np.zeros(len(candidates), dtype=np.int64)
-    for first in range(0, trials, together):
-        rows = min(together, trials - first)
+    for start in range(0, trials, together):
+        rows = min(together, trials - start)
         moved = found.mean[candidates] + error[candidates] * rng.standard_normal((rows, len(candidates)))
         least = np.partition(moved, len(candidates) - top, axis=1)[:, len(candidates) - top, None]
-        times += (moved >= least).sum(axis=0)
+        times += (moved >= least - slack(least, moved.max(axis=1, keepdims=True), tolerance)).sum(axis=0)
     chance = np.zeros(images)
     chance[candidates] = times / trials
     return chance
 
 
-def next_pairs(levels: Sequence[Moments], costs: Sequence[float], most: int, top: int) -> list[int]:
-    """Pairs of draws to add at each level, so that all work so far grows by about a third.
+def next_pairs(
+    levels: Sequence[Moments], contested: NDArray[np.intp], costs: Sequence[float], work: float, most: int
+) -> list[int]:
+    """Pairs of draws to add at each level.
 
-    One by one they go where the variance of the images around the end of the list falls most for its cost. If that
-    level has reached its limit, draws elsewhere would not help.
+    One by one they go where the relative variance of the contested images falls most for its cost. If that level has
+    reached its limit, draws elsewhere would not help.
 
     Parameters
     ----------
     levels : sequence of Moments
         What is known so far.
+    contested : int (images,)
+        Images that draws are for.
     costs : sequence of float
         Work of one draw at each level.
+    work : float
+        Work to add.
     most : int
         Draw limit of each level.
-    top : int
-        Length of the list that has to settle.
     """
-    counts = np.array([level.pairs for level in levels])
-    mean = np.mean([level.mean for level in levels], axis=0)
-    contested = np.argsort(-mean, kind="stable")[max(0, top // 2 - 1) : 2 * top]
-    variances = np.array([level.variance()[contested].sum() for level in levels])
-    work = 2 * np.asarray(costs, dtype=float)
-    left = (GROWTH - 1) * (counts * work).sum()
+    counts = np.array([level.pairs[contested].mean() for level in levels])
+    mean = np.mean([level.mean[contested] for level in levels], axis=0)
+    weights = np.divide(1, mean**2, out=np.zeros_like(mean), where=mean > 0)
+    variances = np.array([(level.variance()[contested] * weights).sum() for level in levels])
+    each = 2 * np.asarray(costs, dtype=float)
     added = np.zeros(len(levels), dtype=int)
-    while left > 0:
+    while work > 0:
         now = counts + added
-        best = int((variances / (now * (now + 1)) / work).argmax())
+        best = int((variances / (now * (now + 1)) / each).argmax())
         if 2 * (now[best] + 1) > most:
             break
         added[best] += 1
-        left -= work[best]
-    return added.tolist()
+        work -= each[best]
+    return [int(pairs) for pairs in added]

@@ -1,7 +1,8 @@
 """Why an image has its share: which of its patches resemble which patches of the query, where, and how strongly.
 
-None of this is stored with a result. It is computed again from recipe and images: one pass over the whole set gives
-the normaliser of each query patch, and with it single images can be explained on their own.
+None of this is stored with a result. It is computed again from recipe and images: one pass over the set, or over the
+images to explain and a sample of all others, gives the normaliser of each query patch, and with it single images can be
+explained on their own.
 """
 
 from __future__ import annotations
@@ -25,10 +26,14 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.nda.method import check_images
 from patchtrace.nda.plan import Plan
+from patchtrace.nda.sample import chances_of, rest_of
 from patchtrace.nda_details import NDADetails, NoiseOrigin, Part
 from patchtrace.progress import Counter, Progress
 
 Floats = NDArray[np.float64]
+
+#: Images that stand for all others in the explanation of an approximate result.
+SAMPLE = 1000
 
 
 class Step(NamedTuple):
@@ -131,7 +136,8 @@ def explain(
     Parameters
     ----------
     result : Attribution
-        A result of NDA.
+        A result of NDA. That of a shortlist is approximate, and so is its explanation: a sample of images stands for
+        all that are not explained.
     queries, train : ImageSet
         The images of the result.
     query : int, default 0
@@ -163,17 +169,25 @@ def explain(
     compute = compute or Compute()
     chosen = result.ranking(query)[:images]
     plan = Plan.of(details.recipe, train.shape[1:])
-    counts = [min(count, draws or count) for count in details.draws[query]]
-    total = len(train) * sum(count * level.cost for count, level in zip(counts, plan.levels, strict=True))
+    counts = [max(1, min(count, draws or count)) for count in details.draws[query]]
+    shares = result.shares[query].astype(np.float64)
+    rest, listed = None, np.arange(len(train))
+    if details.shortlist is not None and len(chosen) < len(train):
+        listed, others = np.sort(chosen), np.delete(listed, chosen)
+        rng = np.random.default_rng((details.recipe.seed, query))
+        rest = rest_of(train, others, chances_of(shares[others], SAMPLE), rng)
+    cost = sum(count * level.cost for count, level in zip(counts, plan.levels, strict=True))
+    total = (len(listed) + (len(rest.images) if rest else 0)) * cost
     count, engine = Counter(progress, total), get_engine(compute, total)
     clean = queries.block(query, query + 1)[0]
-    found = Explanation([], train, chosen, [], result.shares[query].astype(np.float64), clean, [], [], compute.threads)
+    found = Explanation([], train, chosen, [], shares, clean, [], [], compute.threads, rest is not None)
+    work = LocalWork(engine, train.subset(listed) if rest else train, compute.budget)
     for number, some in plan.walk([[(0, drawn)] for drawn in counts]):
         noisy = some.on(clean)
         for step in plan.levels[number].steps:
             job = Job(noisy, step.comparison, count.per_image(step.cost))
-            with LocalWork(engine, train, compute.budget).compared(job) as blocks:
-                grid = _patch_shares(blocks, chosen)
+            with work.compared(job, rest=rest) as blocks:
+                grid = _patch_shares(blocks, np.searchsorted(listed, chosen))
             rows, columns = (step.comparison.axis(side).positions for side in train.shape[1:])
             weight = step.weight / len(plan.levels) / plan.patches
             found.grids.append(grid.reshape(len(chosen), rows, columns))
@@ -185,7 +199,7 @@ def explain(
 
 def _details(result: Attribution, queries: ImageSet, train: ImageSet, query: int) -> NDADetails:
     """The details of the result, if it can be computed again from these images."""
-    if result.nda is None or result.nda.shortlist is not None:
+    if result.nda is None:
         raise PatchtraceError(f"a result of method {result.method!r} cannot be explained: use a result of method 'nda'")
     if result.nda.noise is not NoiseOrigin.SEED:
         raise PatchtraceError(
@@ -233,6 +247,8 @@ class Explanation:
         Log of the normaliser of each query patch.
     threads : int, optional
         Number of threads of :meth:`pairs`; by default all.
+    sampled : bool, default False
+        Whether a sample of images stood for all others in the normaliser: then the explanation is approximate.
 
     Examples
     --------
@@ -253,6 +269,7 @@ class Explanation:
     noisy: list[NoisyQuery]
     normalisers: list[Floats]
     threads: int | None = None
+    sampled: bool = False
 
     @property
     def size(self) -> tuple[int, int]:

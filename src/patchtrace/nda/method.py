@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -16,22 +17,24 @@ from numpy.typing import ArrayLike, NDArray
 from patchtrace.attribution import Attribution, facts_of, facts_of_set, joined
 from patchtrace.cache import digest
 from patchtrace.compute import Budget, Compute
-from patchtrace.engines import Engine, LocalWork, Rest, Work, get_engine
+from patchtrace.engines import Engine, LocalWork, Work, get_engine
 from patchtrace.engines.dask import DaskWork, connected
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet, has_own_size
 from patchtrace.methods.base import Method, Resources
 from patchtrace.nda.checkpoint import Checkpoint
+from patchtrace.nda.coarse import Coarse, coarse_factor, coarse_recipe
 from patchtrace.nda.plan import Plan
 from patchtrace.nda.query_run import QueryRun, Setting, together
-from patchtrace.nda_details import NDADetails
-from patchtrace.progress import Counter, Progress, Watch
-from patchtrace.recipe import DEFAULT_SIZE, Recipe, Stopping
+from patchtrace.progress import Progress, Watch
+from patchtrace.recipe import DEFAULT_SECONDS, DEFAULT_SIZE, Recipe, Stopping
 
 #: The part of the memory that running means and variances of all queries may take in a result.
 KEPT_PART = 8
 #: Bytes that Python and its libraries take, that an image's name takes, and that comparisons have at the least.
 PROCESS_BYTES, ID_BYTES, LEAST_ROOM = 120_000_000, 100, 10_000_000
+#: Work from which a coarse pass gives a first answer: a second or two.
+COARSE_FROM = 2 * 10**9
 #: With less, blocks may be smaller than usual, and the last digits may differ.
 ROOM_FOR_ALL_BLOCKS = 150_000_000
 
@@ -102,7 +105,6 @@ class NDA(Method):
         *,
         noise: Mapping[int, ArrayLike] | None = None,
         start: Attribution | None = None,
-        rest: Rest | None = None,
         progress: Progress | None = None,
     ) -> Attribution:
         """Score every training image for every query.
@@ -116,56 +118,130 @@ class NDA(Method):
             width). It is shared by all queries. By default noise comes from the recipe's seed.
         start : Attribution, optional
             An earlier result of the same queries, images and recipe (but for the draws): its draws count too.
-        rest : Rest, optional
-            Images that stand for others which are not in the training set: they count in normalisers only.
         progress : callable or Watch, optional
-            Called with (done, total), in pairs of patches. With ``draws="auto"`` the total is what is planned so far.
-            A Watch also receives a remark on how settled a list is, and the result for each query.
+            Called with (done, total). A Watch also receives remarks on how settled a list is, what is known of a query
+            so far, and the result for each query.
 
         Returns
         -------
         Attribution
-            With ``nda`` set.
+            With ``nda`` set. Its method is ``nda-shortlist`` where a time limit left no time for all images.
+        """
+        watch = Watch.of(progress)
+        train, opened = self._opened(queries)
+        done = []
+        for run, answer in self._runs(train, opened, noise, start, watch):
+            for _ in run.run():
+                if run.ended is None:
+                    watch.provisional(answer())
+            done.append(answer())
+            watch.finished(done[-1])
+        return joined(done, opened)
+
+    def stream(
+        self,
+        queries: Any,
+        *,
+        noise: Mapping[int, ArrayLike] | None = None,
+        start: Attribution | None = None,
+        progress: Progress | None = None,
+    ) -> Iterator[Attribution]:
+        """The same as :meth:`attribute`, as results of growing certainty, for one query after the other.
+
+        All but the last result of a query have ``nda.ended == [Ended.PROVISIONAL]``.
+
+        Examples
+        --------
+        >>> from patchtrace.demo import postcards
+        >>> import patchtrace as pt
+        >>> cards = postcards(40, size=16)
+        >>> recipe = pt.Recipe((pt.Level(100, (pt.Scale(5),)),), draws="auto")
+        >>> for result in pt.NDA(recipe).fit(cards).stream(cards.subset([5])):
+        ...     first = result.top(1)[0][0]
+        >>> first.id, str(result.nda.ended[0])
+        ('card-005', 'settled')
         """
         train, opened = self._opened(queries)
+        for run, answer in self._runs(train, opened, noise, start, Watch.of(progress)):
+            for _ in run.run():
+                yield answer()
+
+    def _runs(
+        self,
+        train: ImageSet,
+        opened: ImageSet,
+        noise: Mapping[int, ArrayLike] | None,
+        start: Attribution | None,
+        watch: Watch,
+    ) -> Iterator[tuple[QueryRun, Callable[[], Attribution]]]:
+        """For each query its run, and what makes a result of what is known so far."""
         recipe, given = _with_noise(self.recipe_, train.shape, noise)
-        plan, watch = Plan.of(recipe, train.shape[1:]), Watch.of(progress)
+        plan = Plan.of(recipe, train.shape[1:])
         if recipe.exponent * math.log(plan.patches) > math.log(np.finfo(np.float32).max):
             raise PatchtraceError(
                 f"exponent is {recipe.exponent}: scores would be too large for float32, use a smaller one"
             )
-        if start is not None and (self.parts or noise is not None):
-            raise PatchtraceError(
-                "a result is continued with noise from its seed and without parts: leave out noise and parts"
-            )
-        begun = start and _details_to_continue(start, recipe, train, opened)
-        images = len(train) + (len(rest.images) if rest else 0)
-        engine = get_engine(self.compute, len(opened) * images * sum(level.cost for level in plan.levels))
+        if start is not None:
+            if self.parts or noise is not None:
+                raise PatchtraceError(
+                    "a result is continued with noise from its seed and without parts: leave out noise and parts"
+                )
+            _check_start(start, recipe, train, opened)
+        engine = get_engine(self.compute, len(opened) * len(train) * sum(level.cost for level in plan.levels))
         budget, keep = _room(self.compute.budget.total, len(opened), plan, len(train), self.parts)
-        count = Counter(watch, 0)
-        setting = Setting(plan, len(train), images, self.stopping, given, self.parts, keep, count, watch)
         settings = self.settings() | {"recipe": recipe.to_dict(), "engine": engine.name}
         facts = facts_of(train, opened)
         # where blocks may be smaller than usual, the last digits depend on the memory
         kind = [engine.instructions, budget.total < ROOM_FOR_ALL_BLOCKS and budget.total]
-        done = []
-        with self._work(engine, train, rest, budget, watch) as work:
+        with ExitStack() as stack:
+            small = self._small(plan, train, budget)
+            if small is not None and small.pixels.in_memory:
+                budget = budget.without(small.pixels.nbytes)
+            place = _Place(self.compute, engine, budget, watch, stack)
+            coarse = None
+            if small is not None:
+                coarse = Coarse(coarse_recipe(recipe), small, place.work(small), coarse_factor(train.shape[1:]))
+            setting = Setting(
+                plan, train, place.work(train), engine, budget, self.stopping, coarse, self._listed(train), given,
+                self.parts, keep,
+            )  # fmt: skip
             for number in range(len(opened)):
                 query = opened.subset([number])
                 about = {"settings": settings, "facts": {**facts, "queries": facts_of_set(query)}}
                 checkpoint = None
                 if self.checkpoint:
-                    checkpoint = Checkpoint(Path(self.checkpoint), _key(setting, about, start, rest, kind))
-                run = QueryRun(setting, query.block(0, 1)[0], work, checkpoint)
-                if begun:
-                    run.resume(begun, number)
-                if recipe.draws != "auto" and number == 0:  # the same for all; in a continued result, about the same
-                    count.total = len(opened) * run.work_to(recipe.draws)
-                mean, details = run.run()
-                scores, shares = mean[None] ** recipe.exponent, mean[None] / plan.patches
-                done.append(self._result(train, query, scores, shares, nda=details, **about))
-                watch.finished(done[-1])
-        return joined(done, opened)
+                    checkpoint = Checkpoint(Path(self.checkpoint), _key(setting, about, start, kind))
+                part = watch.part(number / len(opened), (number + 1) / len(opened))
+                run = QueryRun(setting, query, part, checkpoint)
+                if start is not None:
+                    run.resume(start, number)
+                yield run, partial(self._answer, run, train, query, about)
+
+    def _answer(self, run: QueryRun, train: ImageSet, query: ImageSet, about: dict[str, Any]) -> Attribution:
+        mean, details = run.details()
+        scores, shares = mean[None] ** run.plan.recipe.exponent, mean[None] / run.plan.patches
+        result = self._result(train, query, scores, shares, nda=details, **about)
+        return replace(result, method="nda-shortlist" if details.shortlist else "nda")
+
+    def _listed(self, train: ImageSet) -> int | None:
+        """Images to score after a coarse pass, if their number is given."""
+        return None
+
+    def _small(self, plan: Plan, train: ImageSet, budget: Budget) -> ImageSet | None:
+        """The pictures of a coarse pass; None where an exact first answer comes as soon.
+
+        They are read and made once, for all queries, if they do not take too much memory. Workers of a cluster make
+        their own.
+        """
+        factor = coarse_factor(train.shape[1:])
+        work = len(train) * sum(level.cost for level in plan.levels)
+        wanted = plan.recipe.draws == "auto" and factor > 1 and work > COARSE_FROM
+        if self._listed(train) is None and not wanted:
+            return None
+        small = train.smaller(factor)
+        if self.compute.cluster is not None or small.pixels.nbytes > budget.cached:
+            return small
+        return small.loaded()
 
     def settings(self) -> dict[str, Any]:
         return {"recipe": self.recipe_.to_dict(), "engine": self.compute.engine}
@@ -191,15 +267,19 @@ class NDA(Method):
         if self.recipe is not None:
             self.recipe.check(*train.shape[1:])
 
-    @contextmanager
-    def _work(self, engine: Engine, train: ImageSet, rest: Rest | None, budget: Budget, watch: Watch) -> Iterator[Work]:
-        """Where comparisons are made: in this process, or on a cluster."""
-        local = LocalWork(engine, train, budget, rest)
-        if self.compute.cluster is None:
-            yield local
-            return
-        with connected(self.compute.cluster, memory=self.compute.budget.total) as client:
-            yield DaskWork(client, local, compute=self.compute, watch=watch)
+
+class _Place:
+    """Where comparisons are made: in this process, or on a cluster."""
+
+    def __init__(self, compute: Compute, engine: Engine, budget: Budget, watch: Watch, stack: ExitStack) -> None:
+        self.compute, self.engine, self.budget, self.watch = compute, engine, budget, watch
+        self.client = None
+        if compute.cluster is not None:
+            self.client = stack.enter_context(connected(compute.cluster, memory=compute.budget.total))
+
+    def work(self, images: ImageSet) -> Work:
+        local = LocalWork(self.engine, images, self.budget)
+        return DaskWork(self.client, local, compute=self.compute, watch=self.watch) if self.client else local
 
 
 def attribute(
@@ -242,7 +322,8 @@ def attribute(
         size = DEFAULT_SIZE
     images = ImageSet.open(train, size=size)
     recipe = recipe or replace(Recipe.for_size(*images.shape[1:]), draws="auto")
-    return NDA(recipe, compute=compute).fit(images).attribute(queries, progress=progress)
+    stopping = Stopping(seconds=DEFAULT_SECONDS)
+    return NDA(recipe, stopping=stopping, compute=compute).fit(images).attribute(queries, progress=progress)
 
 
 def check_images(result: Attribution, train: ImageSet, queries: ImageSet) -> None:
@@ -252,8 +333,8 @@ def check_images(result: Attribution, train: ImageSet, queries: ImageSet) -> Non
             raise PatchtraceError(f"the images of {name!r} changed since the result was made: use the original ones")
 
 
-def _details_to_continue(start: Attribution, recipe: Recipe, train: ImageSet, queries: ImageSet) -> NDADetails:
-    """The details of a result whose draws count too: everything but their number must be the same."""
+def _check_start(start: Attribution, recipe: Recipe, train: ImageSet, queries: ImageSet) -> None:
+    """Draws add up only if everything but their number is the same."""
     if start.nda is None or not start.nda.can_continue:
         raise PatchtraceError(
             "a result with a single draw, or with noise that was given, cannot be continued: run it with draws='auto'"
@@ -264,7 +345,6 @@ def _details_to_continue(start: Attribution, recipe: Recipe, train: ImageSet, qu
         check_images(start, train, queries)
     except PatchtraceError as error:
         raise PatchtraceError(f"a result of other images cannot be continued: {error}") from error
-    return start.nda
 
 
 def _room(memory: int, queries: int, plan: Plan, images: int, parts: bool) -> tuple[Budget, bool]:
@@ -273,7 +353,7 @@ def _room(memory: int, queries: int, plan: Plan, images: int, parts: bool) -> tu
     Also whether the result can hold what a later run could continue with.
     """
     steps = len(plan.steps) if parts else 0
-    moments = 24 * len(plan.levels)
+    moments = 40 * len(plan.levels)
     each = ID_BYTES + moments + 8 * (2 * len(plan.levels) + 8 + steps)  # of the query at work, with what it computes
     each += 3 * 8 * together(images)  # draws that are summed at once
     each += 2 * queries * (16 + 4 * steps)  # of the result, for each query and then joined
@@ -289,18 +369,15 @@ def _room(memory: int, queries: int, plan: Plan, images: int, parts: bool) -> tu
     return Budget(max(room - kept * keep, LEAST_ROOM)), keep
 
 
-def _key(
-    setting: Setting, about: Mapping[str, Any], start: Attribution | None, rest: Rest | None, kind: list[Any]
-) -> str:
+def _key(setting: Setting, about: Mapping[str, Any], start: Attribution | None, kind: list[Any]) -> str:
     """A hash of everything that the numbers of a query depend on."""
     given = [hashlib.sha256(eps.tobytes()).hexdigest() for eps in (setting.noise or {}).values()]
     facts = about["facts"]
     begun = start and start.nda and [start.nda.record(), start.facts["queries"]["fingerprint"]]
     images = [facts[name]["fingerprint"] for name in ("train", "queries")]
-    others = [rest.images.fingerprint(), rest.weight] if rest else []
     rules = asdict(setting.stopping) if setting.plan.recipe.draws == "auto" else None
     kind = [facts["versions"]["patchtrace"], *kind]
-    return digest(about["settings"], rules, setting.parts, images, others, given, begun, kind)
+    return digest(about["settings"], rules, setting.parts, images, given, begun, kind)
 
 
 def _with_noise(

@@ -1,25 +1,54 @@
-"""One query of NDA: its draws so far, more of them, and what is known of it in the end."""
+"""One query of NDA: its draws so far, more of them, and what is known of it in the end.
+
+Draws compare all images. With ``draws="auto"`` and a time limit that is too short for that, a coarse pass chooses a
+shortlist: then draws compare those of it that may still reach the list, and a sample of all others, which stand for
+them in the normaliser.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.engines import Job, Work
+from patchtrace.attribution import Attribution
+from patchtrace.compute import Budget
+from patchtrace.engines import Engine, Job, LocalWork, Work, sampled_masses
+from patchtrace.images import ImageSet
 from patchtrace.nda.checkpoint import Checkpoint
-from patchtrace.nda.draws import Moments, chance_of_top, estimate, next_pairs
+from patchtrace.nda.coarse import Coarse, measured_recall
+from patchtrace.nda.draws import Estimate, Moments, chance_of_top, contenders, estimate, next_pairs
+from patchtrace.nda.pace import Clock, OutOfTime, Pace
 from patchtrace.nda.plan import TOGETHER, Draws, Plan
-from patchtrace.nda_details import Ended, NDADetails, NoiseOrigin
+from patchtrace.nda.sample import chances_of, rest_of
+from patchtrace.nda_details import Ended, NDADetails, NoiseOrigin, ShortlistFacts, slack
 from patchtrace.progress import Counter, Watch
 from patchtrace.recipe import Stopping
 
+Values = NDArray[np.float64]
+Places = NDArray[np.intp]
+
 #: The fields of a level's moments, as they are saved.
 KEPT = ("mean", "squares", "inner", "samples", "draws")
+#: An image that is below the last of the list even if both are off by so many errors gets no more draws.
+ERRORS = 3
+#: Images that are sampled for the normaliser: at the least, and for each contender.
+LEAST_SAMPLE, SAMPLED = 800, 2
+#: The part by which all work so far grows in a round.
+GROWTH = 0.3
+#: The part of the progress that is for the coarse pass.
+COARSE_WORK = 0.1
+#: Images in the trial that times the first comparisons.
+TRIAL = 16
+#: Draws of all images must fit so often into the time limit, or a shortlist is compared instead; it has to leave time
+#: for so many draws, or for the least, and must have at least so many images to be worth it.
+FITS, USUAL_DRAWS, LEAST_DRAWS, LEAST_LISTED = 1.5, 8, 2, 20
+#: Limit of images on a shortlist that is chosen by time, as a part of the collection and as a number.
+LISTED_PART, MOST_LISTED = 0.1, 2000
 
 
 def together(images: int) -> int:
@@ -35,29 +64,35 @@ class Setting:
     ----------
     plan : Plan
         What is compared.
-    images, compared : int
-        Images that are scored, and images that are compared: with those that stand for others.
+    train : ImageSet
+        The collection.
+    work : Work
+        Compares with all images, here or on a cluster.
+    engine, budget : Engine, Budget
+        Compare with some of them, always here.
     stopping : Stopping
         When draws are enough.
+    coarse : Coarse, optional
+        A coarse pass over all images; None where an exact first answer comes as soon.
+    shortlist : int, optional
+        Images to score after the coarse pass; None: all of them, as far as there is time.
     noise : mapping of t to float32 (draws, channels, height, width), optional
         The caller's own noise.
     parts, keep : bool
         Whether the result holds what each level and scale adds, and what a later run could continue with.
-    count : Counter
-        Counter of all work.
-    watch : Watch
-        Receives remarks on how settled the list is.
     """
 
     plan: Plan
-    images: int
-    compared: int
+    train: ImageSet
+    work: Work
+    engine: Engine
+    budget: Budget
     stopping: Stopping
+    coarse: Coarse | None
+    shortlist: int | None
     noise: Mapping[int, NDArray[np.float32]] | None
     parts: bool
     keep: bool
-    count: Counter
-    watch: Watch
 
 
 class QueryRun:
@@ -66,137 +101,380 @@ class QueryRun:
     With a checkpoint it starts from the state saved there, and saves its own from time to time.
     """
 
-    def __init__(
-        self, setting: Setting, clean: NDArray[np.float32], work: Work, checkpoint: Checkpoint | None = None
-    ) -> None:
-        self.setting, self.plan, self.clean = setting, setting.plan, clean
-        self.work, self.checkpoint = work, checkpoint
-        self.moments = [Moments.of(setting.images) for _ in self.plan.levels]
-        # over draws, what each level and scale adds
-        self.sums = np.zeros((len(self.plan.steps) if setting.parts else 0, setting.images))
-        self.targets = [0] * len(self.moments)  # draws that each level has when the round is over
+    def __init__(self, setting: Setting, query: ImageSet, watch: Watch, checkpoint: Checkpoint | None = None) -> None:
+        self.setting, self.plan, self.query = setting, setting.plan, query
+        self.clean = query.block(0, 1)[0]
+        self.watch, self.checkpoint = watch, checkpoint
+        self.coarse: Values | None = None  # shares by the coarse pass
+        self.listed: Places | None = None  # the shortlist, if there is one
+        self.compared = len(setting.train)  # images in the last draws
+        self.sampled = 0  # others in the last draws, that stand for all others
+        self.pace = Pace([level.cost for level in self.plan.levels])
+        self.settled = 0.0  # how far the list is from being settled, from 0 to 1
         self.ended: Ended | None = None
+        self._start(None)
 
-    def resume(self, start: NDADetails, query: int) -> None:
+    def _start(self, listed: Places | None) -> None:
+        """Begin with no draws, of all images or of a shortlist."""
+        self.listed = listed
+        images = len(self.setting.train) if listed is None else len(listed)
+        self.moments = [Moments.of(images) for _ in self.plan.levels]
+        # over draws, what each level and scale adds
+        self.sums = np.zeros((len(self.plan.steps) if self.setting.parts else 0, images))
+
+    def resume(self, start: Attribution, query: int) -> None:
         """Take over the draws of an earlier result."""
-        assert start.moments is not None
-        levels = zip(*start.moments[:, query], start.samples[query], start.draws[query], strict=True)
-        self.moments = [Moments(*level) for level in levels]
+        assert start.nda is not None
+        assert start.nda.moments is not None
+        found = start.nda.moments[:, query]
+        if start.nda.shortlist is not None:
+            self.coarse = start.shares[query].astype(np.float64)
+            self._start(np.flatnonzero(found[KEPT.index("draws"), 0]))
+            found = found[..., self.listed]
+        for level, moments in enumerate(self.moments):
+            for name, values in zip(KEPT, found[:, level], strict=True):
+                setattr(moments, name, values.copy())
 
-    def work_to(self, draws: int) -> int:
-        """The work left until all levels have this number of draws."""
-        return self._work([max(draws, now) for now in self._drawn()])
+    @property
+    def drawn(self) -> bool:
+        """Whether there is a draw of each level."""
+        return all(moments.most > 0 for moments in self.moments)
 
-    def run(self) -> tuple[NDArray[np.float64], NDADetails]:
+    @property
+    def spent(self) -> float:
+        """The work of all draws so far, without samples."""
+        return sum(level.cost * float(m.draws.sum()) for level, m in zip(self.plan.levels, self.moments, strict=True))
+
+    # -- rounds -----------------------------------------------------------------------------------------
+
+    def run(self) -> Iterator[None]:
         """Rounds of draws until the number asked for is reached, or, with ``auto``, until the rules say enough.
 
-        Returns the mean score of each image and everything else that is known in the end.
+        Yields whenever more is known than before, and in the end.
         """
-        begin, wanted = time.monotonic(), self.plan.recipe.draws
         self._restore()
-        if not any(self.targets):
-            self.targets = [max(2 if wanted == "auto" else wanted, draws) for draws in self._drawn()]
-        while self.ended is None:
-            if wanted == "auto":
-                self.setting.count.total += self._work(self.targets)
-            self._draw()
-            self.ended = self._next_round(begin) if wanted == "auto" else Ended.FIXED
+        wanted = self.plan.recipe.draws
+        clock = Clock(self.setting.stopping.seconds if wanted == "auto" else None)
+        try:
+            if self.ended is None and not self.drawn:
+                if self.setting.coarse and self.coarse is None:
+                    self.coarse = self.setting.coarse.shares(self.query, clock, self.watch.part(0, COARSE_WORK))
+                    self.watch = self.watch.part(COARSE_WORK, 1)
+                    yield
+                self._choose(clock)
+            if self.ended is None and wanted != "auto":
+                self._draw(None, [wanted] * len(self.moments), self._counted(wanted))
+                self.ended = Ended.FIXED
+            report = _Timed(self.watch, clock, self)
+            if self.ended is None and not self.drawn:
+                self._draw(None, [2] * len(self.moments), report)
+            while self.ended is None:
+                yield
+                found = self.estimate()
+                self.ended = self._reason_to_end(found, clock)
+                if self.ended is None:
+                    targets, contested = self._next_round(found, clock)
+                    self._draw(contested, targets, report)
+        except OutOfTime:
+            self.ended = Ended.TIME
         if self.checkpoint:
             self.checkpoint.save(self._state())
-        return self._details()
+        yield
 
-    def _details(self) -> tuple[NDArray[np.float64], NDADetails]:
-        setting, found = self.setting, estimate(self.moments)
-        known = all(moments.known for moments in self.moments)
-        kept = [[getattr(one, name) for one in self.moments] for name in ("mean", "squares", "inner")]
-        draws = np.repeat(self._drawn(), [len(level.steps) for level in self.plan.levels])
-        return found.mean, NDADetails(
-            recipe=self.plan.recipe,
-            noise=NoiseOrigin.SEED if setting.noise is None else NoiseOrigin.CALLER,
-            top=setting.stopping.top,
-            confidence=setting.stopping.confidence,
-            draws=[self._drawn()],
-            samples=[[moments.samples for moments in self.moments]],
-            ended=[self.ended or Ended.FIXED],
-            errors=(found.error[None] / self.plan.patches).astype(np.float32) if known else None,
-            chances=self._chances()[None].astype(np.float32) if known else None,
-            moments=np.array(kept)[:, None] if known and setting.keep else None,
-            parts=(self.sums / draws[:, None])[:, None].astype(np.float32) if setting.parts else None,
-            part_names=tuple(step.part for step in self.plan.steps) if setting.parts else (),
+    def _counted(self, draws: int) -> Report:
+        """Reports work until all levels have this number of draws."""
+        left = sum(level.cost * (draws - m.most) for level, m in zip(self.plan.levels, self.moments, strict=True))
+        return Counter(self.watch, max(0, left) * (self.compared + self.sampled)).per_image
+
+    def _choose(self, clock: Clock) -> None:
+        """All images or a shortlist: what was asked for, or what fits into the time."""
+        setting, count = self.setting, self.setting.shortlist
+        images = len(setting.train)
+        if count is None and self.coarse is not None and clock.limit < np.inf:
+            count = self._fitting(clock)
+        if count is None or count >= images:
+            return
+        assert self.coarse is not None
+        order = np.argsort(-self.coarse, kind="stable")
+        self._start(np.sort(order[:count]))
+        if count == 0:
+            self.ended = Ended.TIME
+        self.compared = count
+        self.sampled = min(images - count, max(LEAST_SAMPLE, SAMPLED * count))
+
+    def _fitting(self, clock: Clock) -> int | None:
+        """The length of a shortlist that fits into the time; None if there is time for all images."""
+        setting, images = self.setting, len(self.setting.train)
+        assert setting.coarse is not None
+        assert self.coarse is not None
+        # by the pace of the coarse pass: a trial must not take most of the time
+        image = sum(self.pace.costs) * setting.coarse.pace.unit()
+        if image < clock.left / 4:
+            some = max(1, min(TRIAL, int(clock.left / 20 / image)))
+            image = self._trial(np.argsort(-self.coarse)[:some])
+        if FITS * images * image < clock.left:
+            return None
+        for draws in (USUAL_DRAWS, LEAST_DRAWS):
+            # a sample of others is compared with each list, and there is something to do besides
+            room = int(0.8 * clock.left / (draws * image))
+            count = min(room - LEAST_SAMPLE, room // (1 + SAMPLED), int(LISTED_PART * images), MOST_LISTED)
+            if count >= LEAST_LISTED:
+                break
+        count = count if count >= LEAST_LISTED else 0
+        self.watch.note(
+            f"one draw of all {images:,} images would take {_seconds(images * image)}, the limit is "
+            f"{_seconds(clock.limit)}: "
+            + (f"a coarse pass has chosen {count:,} of them" if count else "the answer is that of a coarse pass")
         )
+        return count
 
-    def _next_round(self, begin: float) -> Ended | None:
-        """Set the targets of the next round where draws help most, unless there is a reason to end."""
+    def _trial(self, places: Places) -> float:
+        """Seconds for one draw of one image, tried on a few."""
+        work = LocalWork(self.setting.engine, self.setting.train.subset(np.sort(places)), self.setting.budget)
+        for number, draws in self.plan.walk([[(0, 1)]] * len(self.plan.levels)):
+            begin = time.monotonic()
+            for _ in work.masses(self._jobs(number, draws, None)):
+                pass
+            self.pace.add(number, len(places), time.monotonic() - begin)
+        return self.pace.image()
+
+    def _reason_to_end(self, found: Estimate, clock: Clock) -> Ended | None:
+        """Whether the list is what it says: each image belongs to it or ties, and shares are known well enough."""
         rules = self.setting.stopping
-        best = np.sort(self._chances())[::-1][: rules.top]
-        settled = int((best >= rules.confidence).sum())
-        self.setting.watch.remark(f"{settled} of {len(best)} settled")
-        added = next_pairs(self.moments, [level.cost for level in self.plan.levels], rules.most_draws, rules.top)
-        self.targets = [now + 2 * pairs for now, pairs in zip(self._drawn(), added, strict=True)]
-        if best.mean() >= rules.confidence:
+        best = np.argsort(-found.mean, kind="stable")[: rules.top]
+        chances, first = self._chances(found)[best], found.mean.max()
+        sure = chances >= rules.confidence
+        ratios = found.error[best] / np.maximum(slack(found.mean[best], first, rules.precision), 1e-300)
+        known = ratios <= 1
+        self.watch.remark(f"{int((sure & known).sum())} of {len(best)} settled")
+        # errors fall with the square root of the draws
+        self.settled = float(min(chances.mean() / rules.confidence, 1 / max(1.0, ratios.max()) ** 2))
+        if self.settled >= 1:
             return Ended.SETTLED
-        if not any(added):
-            return Ended.DRAWS
-        late = rules.seconds is not None and time.monotonic() - begin > rules.seconds
-        return Ended.TIME if late else None
+        return Ended.TIME if clock.left <= 0 else None
 
-    def _draw(self) -> None:
-        """Draw until each level has reached its target of this round."""
-        some = together(self.setting.images)
-        ranges = [
-            [(first, min(first + some, target)) for first in range(moments.draws, target, some)]
-            for moments, target in zip(self.moments, self.targets, strict=True)
-        ]
+    def _next_round(self, found: Estimate, clock: Clock) -> tuple[list[int], Places | None]:
+        """The draws that each level has after the next round, and the images of a shortlist that are compared in it."""
+        rules, images = self.setting.stopping, len(self.setting.train)
+        contested: Places | None = None
+        best = np.argsort(-found.mean, kind="stable")[: 2 * rules.top]
+        if self.listed is not None:
+            contested = np.union1d(contenders(found, rules.top, rules.tolerance, ERRORS), best)
+            self.compared = len(contested)
+            self.sampled = min(max(LEAST_SAMPLE, SAMPLED * self.compared), images - self.compared)
+        each = self.compared + self.sampled
+        costs = [level.cost * each for level in self.plan.levels]
+        work = GROWTH * self.spent
+        if clock.limit < np.inf:
+            work = min(work, 0.9 * max(0.0, clock.left) / self.pace.unit())
+        added = next_pairs(self.moments, best, costs, max(1.0, work), rules.most_draws)
+        if not any(added):
+            self.ended = Ended.DRAWS
+        return [moments.most + 2 * pairs for moments, pairs in zip(self.moments, added, strict=True)], contested
+
+    # -- draws ------------------------------------------------------------------------------------------
+
+    def _draw(self, images: Places | None, targets: list[int], report: Report) -> None:
+        """Draw until each level has reached its target, with some images or all, and with a sample of the others."""
+        setting = self.setting
+        everything = images is None and self.listed is None
+        some = together(self.compared)
+        ranges = []
+        for moments, target in zip(self.moments, targets, strict=True):
+            done = moments.most
+            ranges.append([(first, min(first + some, target)) for first in range(done, target, some)])
         pieces = list(self.plan.walk(ranges))
-        masses = self.work.masses(job for piece in pieces for job in self._jobs(*piece))
+        if everything:
+            masses = setting.work.masses(job for piece in pieces for job in self._jobs(*piece, report))
+        else:
+            places = np.arange(len(self.moments[0].mean)) if images is None else images
+            masses = (mass for piece in pieces for mass in self._sampled(*piece, places, report))
         first_step = np.cumsum([0, *(len(level.steps) for level in self.plan.levels)])
+        where: Any = slice(None) if images is None else images
         for number, draws in pieces:
-            values = np.zeros((len(draws), self.setting.images))
-            for place, step in enumerate(self.plan.levels[number].steps, start=first_step[number]):
+            begin, level = time.monotonic(), self.plan.levels[number]
+            values: Values | None = None
+            for place, step in enumerate(level.steps, start=first_step[number]):
                 found = step.weight * next(masses)
-                values += found
-                if self.setting.parts:
-                    self.sums[place] += found.sum(axis=0) / len(self.plan.levels)
-            size = 1 if draws.patchwork or self.setting.noise is not None else 2  # the caller's noises are not pairs
+                values = found if values is None else values + found
+                if setting.parts:
+                    self.sums[place, where] += found.sum(axis=0) / len(self.plan.levels)
+            assert values is not None
+            size = 1 if draws.patchwork or setting.noise is not None else 2  # the caller's noises are not pairs
             for start in range(0, len(values), size):
-                self.moments[number].add(values[start : start + size])
+                self.moments[number].add(values[start : start + size], where)
+            each = len(draws) * (self.compared + self.sampled)
+            self.pace.add(number, each, time.monotonic() - begin)
             if self.checkpoint and self.checkpoint.due():
                 self.checkpoint.save(self._state())
 
-    def _jobs(self, number: int, draws: Draws) -> Iterator[Job]:
+    def _jobs(self, number: int, draws: Draws, report: Report | None) -> Iterator[Job]:
         """The comparisons of these draws of a level: one for each scale."""
         given = None if self.setting.noise is None else self.setting.noise[draws.t]
         query = draws.on(self.clean, given)
         for step in self.plan.levels[number].steps:
-            yield Job(query, step.comparison, self.setting.count.per_image(step.cost))
+            yield Job(query, step.comparison, report and report(step.cost))
 
-    def _work(self, targets: list[int]) -> int:
-        """The work left until each level has its target."""
-        levels = zip(targets, self._drawn(), self.plan.levels, strict=True)
-        return self.setting.compared * sum((target - now) * level.cost for target, now, level in levels)
+    def _sampled(self, number: int, draws: Draws, places: Places, report: Report) -> Iterator[Values]:
+        """Masses of some images in these draws of a level, at each scale; each draw has its own sample of others."""
+        setting = self.setting
+        listed = places if self.listed is None else self.listed[places]
+        masses = self._expected(number)
+        others = np.setdiff1d(np.arange(len(masses)), listed, assume_unique=True)
+        chances = chances_of(masses[others], self.sampled)
+        rests = [
+            rest_of(setting.train, others, chances, np.random.default_rng((self.plan.recipe.seed, draws.t, draw, 1)))
+            for draw in range(draws.first, draws.last)
+        ]
+        work = LocalWork(setting.engine, setting.train.subset(listed), setting.budget)
+        for job in self._jobs(number, draws, report):
+            yield sampled_masses(work, job, rests)
 
-    def _drawn(self) -> list[int]:
-        return [moments.draws for moments in self.moments]
+    def _expected(self, number: int) -> Values:
+        """The mass of each image at a level, as far as it is known: (train,)."""
+        if self.listed is None:
+            return self.moments[number].mean
+        assert self.coarse is not None
+        expected = self.coarse * self.plan.patches
+        if self.moments[number].most:
+            expected[self.listed] = self.moments[number].mean
+        return expected
 
-    def _chances(self) -> NDArray[np.float64]:
-        return chance_of_top(estimate(self.moments), self.setting.stopping.top, self.plan.recipe.seed)
+    # -- what is known ----------------------------------------------------------------------------------
+
+    def estimate(self) -> Estimate:
+        """Means with errors in units of scores, of all images or of the shortlist."""
+        return estimate(self.moments)
+
+    def _chances(self, found: Estimate) -> Values:
+        rules = self.setting.stopping
+        return chance_of_top(found, rules.top, rules.tolerance, self.plan.recipe.seed)
+
+    def details(self) -> tuple[Values, NDADetails]:
+        """The mean of each image in units of scores, (train,), and everything else that is known."""
+        setting = self.setting
+        known = self.drawn and all(moments.known for moments in self.moments)
+        if self.drawn:
+            found = self.estimate()
+            mean, error, chance = found.mean, found.error, self._chances(found)
+        else:
+            assert self.coarse is not None
+            mean = error = chance = self.coarse * self.plan.patches
+        shortlist, others = None, None
+        if self.listed is not None or not self.drawn:
+            assert setting.coarse is not None or self.coarse is not None
+            images = len(setting.train)
+            count = 0 if self.listed is None else len(self.listed)
+            recipe = setting.coarse.recipe if setting.coarse else self.plan.recipe
+            shortlist = ShortlistFacts(count, images, self.sampled, recipe, measured_recall(count / images))
+        if self.listed is not None and self.drawn:
+            others = self._estimated(mean)
+            mean, error, chance = (
+                self._placed(values, rest) for values, rest in ((mean, others), (error, others), (chance, None))
+            )
+        draws = [moments.most for moments in self.moments]
+        kept = np.array([[getattr(one, name) for one in self.moments] for name in KEPT])
+        moments = (
+            (kept if self.listed is None else self._placed(kept, None))[:, None] if known and setting.keep else None
+        )
+        return mean, NDADetails(
+            recipe=self.plan.recipe,
+            noise=NoiseOrigin.SEED if setting.noise is None else NoiseOrigin.CALLER,
+            top=setting.stopping.top,
+            confidence=setting.stopping.confidence,
+            tolerance=setting.stopping.tolerance if known else 0.0,
+            draws=[draws],
+            samples=[[int(moments.samples.max(initial=0)) for moments in self.moments]],
+            ended=[self.ended or Ended.PROVISIONAL],
+            errors=(error[None] / self.plan.patches).astype(np.float32) if known else None,
+            chances=chance[None].astype(np.float32) if known else None,
+            moments=moments,
+            parts=self._parts() if setting.parts else None,
+            part_names=tuple(step.part for step in self.plan.steps) if setting.parts else (),
+            shortlist=shortlist,
+        )
+
+    def _parts(self) -> NDArray[np.float32]:
+        """What each level and scale adds to the scores, in the mean over draws: (parts, 1, train)."""
+        steps = [len(level.steps) for level in self.plan.levels]
+        draws = np.repeat([moments.draws for moments in self.moments], steps, axis=0)
+        return np.asarray((self.sums / np.maximum(draws, 1))[:, None], dtype=np.float32)
+
+    def _placed(self, values: Values, others: Values | None) -> Values:
+        """Values of the shortlist (..., listed) in an array of all images, with those of the others or zeros."""
+        found = np.zeros((*values.shape[:-1], len(self.setting.train)))
+        if others is not None:
+            found[...] = others
+        found[..., self.listed] = values
+        return found
+
+    def _estimated(self, listed: Values) -> Values:
+        """Scores by the coarse pass, scaled to what the shortlist leaves: (train,)."""
+        assert self.coarse is not None
+        coarse = self.coarse.copy()
+        coarse[self.listed] = 0
+        left = max(0.0, self.plan.patches - float(listed.sum()))
+        estimated = coarse * (left / coarse.sum() if coarse.sum() > 0 else 0.0)
+        # no image that was left out may rank before one that was not
+        return np.minimum(estimated, np.nextafter(np.float32(listed.min()), np.float32(0), dtype=np.float32))
+
+    # -- on disk ----------------------------------------------------------------------------------------
 
     def _state(self) -> dict[str, NDArray[Any]]:
-        state = {"sums": self.sums, "targets": np.array(self.targets), "ended": np.array(str(self.ended or ""))}
-        for number, moments in enumerate(self.moments):
-            state |= {f"{name} {number}": np.asarray(getattr(moments, name)) for name in KEPT}
-        return state
+        kept = [[getattr(level, name) for name in KEPT] for level in self.moments]
+        return {
+            "moments": np.array(kept),
+            "sums": self.sums,
+            "coarse": np.zeros(0) if self.coarse is None else self.coarse,
+            "listed": np.full(1, -1) if self.listed is None else self.listed,
+            "numbers": np.array([self.compared, self.sampled]),
+            "ended": np.array(str(self.ended or "")),
+        }
 
     def _restore(self) -> None:
         """Begin with the state of the checkpoint, if there is one."""
-        state = self.checkpoint.load(self._state()) if self.checkpoint else None
+        state = self.checkpoint.load() if self.checkpoint else None
         if state is None:
             return
-        before = self._work(state["targets"].tolist())
-        for number in range(len(self.moments)):
-            mean, squares, inner, samples, draws = (state[f"{name} {number}"] for name in KEPT)
-            self.moments[number] = Moments(mean, squares, inner, int(samples), int(draws))
-        self.sums, self.targets = state["sums"], state["targets"].tolist()
+        self.coarse = state["coarse"] if len(state["coarse"]) else None
+        self._start(None if np.array_equal(state["listed"], [-1]) else state["listed"].astype(np.intp))
+        self.moments = [Moments(*level) for level in state["moments"]]
+        self.sums = state["sums"]
+        self.compared, self.sampled = map(int, state["numbers"])
         self.ended = Ended(str(state["ended"])) if str(state["ended"]) else None
-        if self.plan.recipe.draws != "auto":  # with auto, only what is still to be done is in the total
-            self.setting.count.total -= before - self._work(self.targets)
+        self.watch.note(f"resumed: {max(level.most for level in self.moments)} draws are done already")
+
+
+#: Makes a callback out of the work of one image: it is called with a number of images.
+Report = Callable[[int], Callable[[int], None]]
+
+
+class _Timed:
+    """Reports how far a run is, and ends it at its time limit.
+
+    How much work is needed is known only in the end; but the time limit is known, and how far errors have to fall.
+    """
+
+    def __init__(self, watch: Watch, clock: Clock, run: QueryRun) -> None:
+        self._watch, self._clock, self._run = watch, clock, run
+        self._shown = 0.0
+
+    def __call__(self, cost: int) -> Callable[[int], None]:
+        return lambda images: self._report()
+
+    def _report(self) -> None:
+        if self._run.drawn or self._run.coarse is not None:
+            self._clock.check()
+        self._shown = min(0.99, max(self._shown, self._run.settled, self._clock.elapsed / self._clock.limit))
+        self._watch(round(1000 * self._shown), 1000)
+
+
+def _seconds(seconds: float) -> str:
+    """A time in words.
+
+    >>> _seconds(7.6), _seconds(200), _seconds(20000)
+    ('8 s', '3 min', '5.6 h')
+    """
+    if seconds < 100:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -126,7 +126,7 @@ def look_closer(
     """
     watch, explanation = Watch.of(progress), None
     first, then = watch.part(0, COMPARING), watch.part(COMPARING, 1)
-    if result.nda is not None and result.nda.shortlist is None:  # only what compares all patches can be explained
+    if result.nda is not None:  # only what compares patches can be explained
         explanation = explain(result, queries, train, query, images=SHOWN, compute=compute, progress=first)
     return answer_of(result, queries, train, query, explanation, command=command, frame=frame, progress=then)
 
@@ -236,7 +236,7 @@ def summary(result: Attribution, query: int, explanation: Explanation | None) ->
         "images": len(result.train_ids),
         "skipped": sum(item.of == "collection" for item in result.skipped),
         "effective_sources": float(result.effective_sources()[query]),
-        "settled": result.settled(query),
+        "settled": ". ".join(result.remarks(query)),
         "top": result.nda.top if result.nda else 10,
         "confidence": result.nda.confidence if result.nda else None,
         "stands_out": bool(len(shares) > 1 and shares[0] >= STANDS_OUT * compared),

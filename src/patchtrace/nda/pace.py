@@ -1,0 +1,69 @@
+"""How long work takes, and how much of it fits into a time limit."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+
+class OutOfTime(Exception):
+    """Raised into the work when the time limit of a query is reached."""
+
+
+class Clock:
+    """The time limit of one query.
+
+    Parameters
+    ----------
+    seconds : float, optional
+        The limit; by default there is none.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self.limit = math.inf if seconds is None else seconds
+        self._begin = time.monotonic()
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self._begin
+
+    @property
+    def left(self) -> float:
+        return self.limit - self.elapsed
+
+    def check(self) -> None:
+        """Raise :class:`OutOfTime` if the limit is reached."""
+        if self.left <= 0:
+            raise OutOfTime
+
+
+class Pace:
+    """Seconds for a unit of work at each level, from the work done so far.
+
+    Parameters
+    ----------
+    costs : sequence of float
+        Units of work of one draw for one image, at each level.
+    """
+
+    def __init__(self, costs: Sequence[float]) -> None:
+        self.costs = list(costs)
+        self._work, self._seconds = [0.0] * len(self.costs), [0.0] * len(self.costs)
+
+    def add(self, level: int, images: int, seconds: float) -> None:
+        """So many images, each once for each draw, took so long."""
+        self._work[level] += images * self.costs[level]
+        self._seconds[level] += seconds
+
+    def image(self) -> float:
+        """Seconds for one draw of one image at all levels; a level that was not measured goes by the others."""
+        mean = sum(self._seconds) / max(1.0, sum(self._work))
+        return sum(
+            cost * (seconds / work if work else mean)
+            for cost, seconds, work in zip(self.costs, self._seconds, self._work, strict=True)
+        )
+
+    def unit(self) -> float:
+        """Seconds for a unit of work."""
+        return self.image() / sum(self.costs)

@@ -1,0 +1,173 @@
+"""Answers in time: ties, contenders, time limits, results of growing certainty."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from patchtrace import NDA, Attribution, ImageSet, Level, Recipe, Scale, explain
+from patchtrace.engines import LocalWork
+from patchtrace.nda import query_run
+from patchtrace.nda.draws import Estimate, chance_of_top
+from patchtrace.nda.shortlist import NDAShortlist
+from patchtrace.nda_details import Ended, tied_ranks
+from patchtrace.progress import Watch
+from patchtrace.recipe import Stopping
+
+RECIPE = Recipe((Level(100, (Scale(3),)), Level(300, (Scale(5),))), draws="auto")
+
+
+def clouds(count, seed=0, side=16):
+    """Pictures with structure at several scales."""
+    rng = np.random.default_rng(seed)
+    pixels = np.zeros((count, side, side, 3))
+    for size in (2, 4, 8, 16):
+        pixels += rng.normal(0, 30, (count, size, size, 3)).repeat(side // size, axis=1).repeat(side // size, axis=2)
+    return np.clip(pixels + 128, 0, 255).astype(np.uint8)
+
+
+TRAIN = clouds(300)
+#: The left of one image and the right of another, with noise.
+QUERY = np.concatenate([TRAIN[5:6, :, :8], TRAIN[9:10, :, 8:]], axis=2)
+QUERY = np.clip(QUERY + np.random.default_rng(1).normal(0, 40, QUERY.shape), 0, 255).astype(np.uint8)
+
+
+@pytest.fixture
+def _sampling(monkeypatch):
+    """Sizes at which a small collection is sampled as a large one is."""
+    monkeypatch.setattr(query_run, "LEAST_SAMPLE", 60)
+    monkeypatch.setattr(query_run, "SAMPLED", 1)
+    monkeypatch.setattr("patchtrace.nda.method.COARSE_FROM", 0)
+
+
+def results(recipe=RECIPE, train=TRAIN, query=QUERY, **rules):
+    return list(NDA(recipe, stopping=Stopping(**rules)).fit(train).stream(query))
+
+
+# -- ties -----------------------------------------------------------------------------------------------
+
+
+def test_ranks_are_shared_within_the_tolerance_of_their_first():
+    shares = np.array([1.0, 0.95, 0.91, 0.89, 0.5])
+    assert tied_ranks(shares, 0.1) == [(1, True), (1, True), (1, True), (4, False), (5, False)]
+    assert tied_ranks(shares, 0) == [(rank, False) for rank in range(1, 6)]
+    # far below the first nothing has to be told apart
+    assert tied_ranks(np.array([1.0, 0.04, 0.035, 0.031]), 0.1)[1:] == [(2, True)] * 3
+
+
+def test_who_ties_with_the_last_belongs_to_the_list():
+    mean, error = np.array([5.0, 2.0, 1.95, 1.0]), np.full(4, 0.05)
+    found = Estimate(mean, error, np.full(4, np.inf))
+    strict, tied = chance_of_top(found, 2), chance_of_top(found, 2, tolerance=0.1)
+    assert 0.6 < strict[1] < 0.9
+    assert tied[1] > 0.97
+    assert tied[2] > 0.9
+    assert tied[3] == 0
+
+
+def test_a_tie_at_the_end_of_the_list_does_not_keep_a_run_going():
+    """Two copies of one image at the end of the list: no number of draws tells them apart."""
+    twins = np.concatenate([TRAIN[:20], TRAIN[:20]])
+    found = results(train=twins, query=TRAIN[3:4], top=1, most_draws=400)[-1]
+    assert found.nda.ended == [Ended.SETTLED]
+    assert found.ranks(0, 2) == [(1, True), (1, True)]
+    strict = results(train=twins, query=TRAIN[3:4], top=1, most_draws=40, tolerance=0)[-1]
+    assert strict.nda.ended == [Ended.DRAWS]
+
+
+def test_listed_shares_are_known_to_the_precision_that_is_asked_for():
+    for precision in (0.2, 0.05):
+        found = results(precision=precision, most_draws=4000)[-1]
+        assert found.nda.ended == [Ended.SETTLED]
+        first = found.top(1)[0][0].share
+        for hit in found.top(10)[0]:
+            assert hit.error <= precision * max(hit.share, first / 10)
+
+
+# -- shortlists -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_sampling")
+def test_a_result_of_a_shortlist_is_continued_and_explained(tmp_path, monkeypatch):
+    first = NDAShortlist(40, RECIPE, stopping=Stopping(precision=0.2)).fit(TRAIN).attribute(QUERY)
+    first = Attribution.load(first.save(tmp_path))
+    more = NDA(RECIPE, stopping=Stopping(precision=0.03)).fit(TRAIN).attribute(QUERY, start=first)
+    assert more.method == "nda-shortlist"
+    assert np.sum(more.nda.draws) > np.sum(first.nda.draws)
+    assert np.mean([h.error for h in more.top(10)[0]]) < np.mean([h.error for h in first.top(10)[0]])
+    train, query = ImageSet.open(TRAIN), ImageSet.open(QUERY)
+    exact = explain(replace(more, nda=replace(more.nda, shortlist=None)), query, train, images=10)
+    monkeypatch.setitem(explain.__globals__, "SAMPLE", 100)
+    sampled = explain(more, query, train, images=10)
+    assert sampled.sampled
+    assert not exact.sampled
+    np.testing.assert_allclose(sampled.maps().sum(), exact.maps().sum(), rtol=0.25)
+
+
+# -- time -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_sampling")
+def test_results_grow_more_certain_and_the_first_comes_from_a_coarse_pass():
+    found = results(precision=0.05)
+    assert [one.nda.ended[0] for one in found[:-1]] == [Ended.PROVISIONAL] * (len(found) - 1)
+    assert found[0].nda.errors is None
+    assert found[0].method == "nda-shortlist"
+    assert "coarse pass" in " ".join(found[0].remarks(0))
+    assert found[-1].method == "nda"
+    errors = [np.mean([h.error for h in one.top(10)[0]]) for one in found if one.nda.errors is not None]
+    assert errors[-1] < errors[0]
+
+
+@pytest.mark.usefixtures("_sampling")
+def test_too_little_time_for_all_images_gives_a_shortlist(monkeypatch):
+    monkeypatch.setattr(query_run, "FITS", 1e9)
+    notes = []
+    watch = Watch()
+    watch.note = notes.append
+    found = NDA(RECIPE, stopping=Stopping(seconds=30, precision=0.2)).fit(TRAIN).attribute(QUERY, progress=watch)
+    assert found.method == "nda-shortlist"
+    assert found.nda.shortlist.images == 30  # a tenth
+    assert "a coarse pass has chosen 30 of them" in notes[0]
+    assert "approximate" in " ".join(found.remarks(0))
+    exact = NDA(RECIPE).fit(TRAIN).attribute(QUERY)
+    assert set(found.ranking(0)[:2]) == set(exact.ranking(0)[:2]) == {5, 9}
+
+
+@pytest.mark.usefixtures("_sampling")
+def test_too_little_time_for_anything_gives_the_answer_of_the_coarse_pass():
+    found = NDA(RECIPE, stopping=Stopping(seconds=1e-6)).fit(TRAIN).attribute(QUERY)
+    assert found.method == "nda-shortlist"
+    assert found.nda.shortlist.images == 0
+    assert found.nda.ended == [Ended.TIME]
+    assert found.nda.errors is None
+    assert found.shares.sum() == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.usefixtures("_sampling")
+def test_work_ends_at_the_time_limit(monkeypatch):
+    """Comparisons that turn out far slower than the trial said are not waited for."""
+    slow = LocalWork.answers
+
+    def slower(*arguments):
+        for block in slow(*arguments):
+            time.sleep(0.1)
+            yield block
+
+    monkeypatch.setattr(LocalWork, "answers", slower)
+    begin = time.monotonic()
+    found = NDA(RECIPE, stopping=Stopping(seconds=1.0, precision=1e-3, most_draws=10**6)).fit(TRAIN).attribute(QUERY)
+    assert found.nda.ended == [Ended.TIME]
+    assert time.monotonic() - begin < 20  # it would go on for hours
+
+
+def test_progress_never_falls_back():
+    seen = []
+    NDA(RECIPE, stopping=Stopping(precision=0.05)).fit(TRAIN).attribute(
+        clouds(2, seed=5), progress=lambda done, total: seen.append(done / total)
+    )
+    assert seen == sorted(seen)
+    assert 0 < seen[-1] <= 1
