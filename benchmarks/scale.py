@@ -27,7 +27,8 @@ import psutil
 from PIL import Image
 from tqdm import tqdm
 
-from patchtrace import NDA, Attribution, ImageSet, NDAShortlist, Recipe
+from patchtrace import NDA, Attribution, ImageSet, Recipe
+from patchtrace.nda.coarse import coarse_factor, coarse_recipe
 
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE.parent.parent / "shared" / "data" / "cifar2.npz"
@@ -187,10 +188,9 @@ def cluster() -> None:
 
 def recall() -> None:
     """How many of the best of a many-draw exact reference are in shortlists of any length."""
-    count = RECALL["images"]
     train, queries = _recall_images()
     best = _reference(train, queries)
-    recipe, factor = NDAShortlist(count // 10, Recipe.preset("cifar")).fit(train).coarse()
+    recipe, factor = coarse_recipe(Recipe.preset("cifar")), coarse_factor(train.shape[1:])
     small = NDA(replace(recipe, draws=1)).fit(train.smaller(factor))
     rankings = {
         "coarse pass": NDA(recipe).fit(train.smaller(factor)).attribute(queries.smaller(factor)).scores,

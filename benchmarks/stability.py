@@ -26,6 +26,7 @@ from patchtrace import Compute, ImageSet, Recipe
 from patchtrace.engines import Engine, Job, LocalWork, NoisyQuery, get_engine
 from patchtrace.nda.draws import Moments, chance_of_top, estimate, next_pairs
 from patchtrace.nda.plan import Draws, LevelPlan, Plan
+from patchtrace.nda.query_run import GROWTH
 
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE.parent.parent / "shared" / "data" / "cifar2.npz"
@@ -134,16 +135,18 @@ def adaptive(ours: Drawn, query: int, run: int, most: float) -> dict[str, Any]:
     wanted = [2] * len(values)
     while True:
         for level, found, size, draws in zip(values, moments, ours.sizes, wanted, strict=True):
-            for first in range(found.draws, draws, size):
+            for first in range(found.most, draws, size):
                 found.add(level[run, first : first + size].astype(float))
-        spent = sum(found.draws * cost for found, cost in zip(moments, ours.seconds, strict=True))
+        spent = sum(found.most * cost for found, cost in zip(moments, ours.seconds, strict=True))
         result = estimate(moments)
         sure = float(np.sort(chance_of_top(result, TOP))[::-1][:TOP].mean())
-        added = next_pairs(moments, costs, 2**20, TOP)
-        wanted = [found.draws + 2 * pairs for found, pairs in zip(moments, added, strict=True)]
+        work = GROWTH * sum(found.most * cost for found, cost in zip(moments, costs, strict=True))
+        best = np.argsort(-result.mean, kind="stable")[: 2 * TOP]
+        added = next_pairs(moments, best, costs, work, 2**20)
+        wanted = [found.most + 2 * pairs for found, pairs in zip(moments, added, strict=True)]
         over = any(draws > level.shape[1] for draws, level in zip(wanted, values, strict=True))
         if sure >= 0.95 or over or spent >= most:
-            return {"mean": result.mean, "seconds": spent, "sure": sure, "draws": [m.draws for m in moments]}
+            return {"mean": result.mean, "seconds": spent, "sure": sure, "draws": [m.most for m in moments]}
 
 
 def measured(images: int) -> dict[str, Any]:
