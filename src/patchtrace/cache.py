@@ -71,7 +71,7 @@ class Cache:
     def __contains__(self, key: str) -> bool:
         return self.path(key).is_file()
 
-    def load(self, key: str, *, like: Mapping[str, tuple[int, ...]] | None = None) -> Arrays | None:
+    def load(self, key: str, *, like: Mapping[str, tuple[int, ...] | None] | None = None) -> Arrays | None:
         """The arrays of a key, or None if there are none or the file is damaged.
 
         Parameters
@@ -79,13 +79,14 @@ class Cache:
         key : str
             A :func:`digest`.
         like : mapping of name to shape, optional
-            What the file must hold; anything else counts as damage.
+            What the file must hold; anything else counts as damage. A shape that is None may be any.
         """
         path = self.path(key)
         try:
             with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
                 found = {name: archive[name] for name in archive.files}
-            if like is not None and {name: array.shape for name, array in found.items()} != dict(like):
+            shapes = {name: array.shape for name, array in found.items()}
+            if like is not None and shapes != {name: shape or shapes.get(name) for name, shape in like.items()}:
                 raise ValueError("it holds something else")
         except FileNotFoundError:
             return None

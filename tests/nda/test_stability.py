@@ -85,7 +85,7 @@ def test_a_patchwork_is_worth_several_draws_with_one_noise_for_all_patches(train
 def test_draws_go_to_the_levels_with_large_patches(collection):
     """Not on cards, whose lists are settled by the first two draws."""
     train, queries = small(collection["train"][:IMAGES]), small(collection["val"][:2])
-    result = run(train, queries, 0, "auto", top=5, confidence=0.9)
+    result = run(train, queries, 0, "auto", top=5, confidence=0.9, tolerance=0)
     for draws in result.nda.draws:
         assert min(draws[3:]) > max(draws[:3])
 

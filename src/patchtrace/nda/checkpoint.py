@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,9 @@ class Checkpoint:
         self._cache.save(self._key, **state)
         self._saved = time.monotonic()
 
-    def load(self) -> Arrays | None:
-        """The state that was saved, if there is one."""
-        return self._cache.load(self._key)
+    def load(self, names: Iterable[str]) -> Arrays | None:
+        """The state that was saved, if there is one that has these names."""
+        return self._cache.load(self._key, like=dict.fromkeys(names))
 
 
 def cache(directory: Path) -> Cache:

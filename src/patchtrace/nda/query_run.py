@@ -107,8 +107,6 @@ class QueryRun:
         self.watch, self.checkpoint = watch, checkpoint
         self.coarse: Values | None = None  # shares by the coarse pass
         self.listed: Places | None = None  # the shortlist, if there is one
-        self.compared = len(setting.train)  # images in the last draws
-        self.sampled = 0  # others in the last draws, that stand for all others
         self.pace = Pace([level.cost for level in self.plan.levels])
         self.settled = 0.0  # how far the list is from being settled, from 0 to 1
         self.ended: Ended | None = None
@@ -118,9 +116,15 @@ class QueryRun:
         """Begin with no draws, of all images or of a shortlist."""
         self.listed = listed
         images = len(self.setting.train) if listed is None else len(listed)
+        self._compare(images)
         self.moments = [Moments.of(images) for _ in self.plan.levels]
         # over draws, what each level and scale adds
         self.sums = np.zeros((len(self.plan.steps) if self.setting.parts else 0, images))
+
+    def _compare(self, images: int) -> None:
+        """Compare so many images in the next draws, and a sample of all others."""
+        self.compared = images
+        self.sampled = min(max(LEAST_SAMPLE, SAMPLED * images), len(self.setting.train) - images)
 
     def resume(self, start: Attribution, query: int) -> None:
         """Take over the draws of an earlier result."""
@@ -179,6 +183,7 @@ class QueryRun:
             self.ended = Ended.TIME
         if self.checkpoint:
             self.checkpoint.save(self._state())
+        self.watch(1, 1)
         yield
 
     def _counted(self, draws: int) -> Report:
@@ -199,8 +204,6 @@ class QueryRun:
         self._start(np.sort(order[:count]))
         if count == 0:
             self.ended = Ended.TIME
-        self.compared = count
-        self.sampled = min(images - count, max(LEAST_SAMPLE, SAMPLED * count))
 
     def _fitting(self, clock: Clock) -> int | None:
         """The length of a shortlist that fits into the time; None if there is time for all images."""
@@ -255,13 +258,12 @@ class QueryRun:
 
     def _next_round(self, found: Estimate, clock: Clock) -> tuple[list[int], Places | None]:
         """The draws that each level has after the next round, and the images of a shortlist that are compared in it."""
-        rules, images = self.setting.stopping, len(self.setting.train)
+        rules = self.setting.stopping
         contested: Places | None = None
         best = np.argsort(-found.mean, kind="stable")[: 2 * rules.top]
         if self.listed is not None:
             contested = np.union1d(contenders(found, rules.top, rules.tolerance, ERRORS), best)
-            self.compared = len(contested)
-            self.sampled = min(max(LEAST_SAMPLE, SAMPLED * self.compared), images - self.compared)
+            self._compare(len(contested))
         each = self.compared + self.sampled
         costs = [level.cost * each for level in self.plan.levels]
         work = GROWTH * self.spent
@@ -433,7 +435,7 @@ class QueryRun:
 
     def _restore(self) -> None:
         """Begin with the state of the checkpoint, if there is one."""
-        state = self.checkpoint.load() if self.checkpoint else None
+        state = self.checkpoint.load(self._state()) if self.checkpoint else None
         if state is None:
             return
         self.coarse = state["coarse"] if len(state["coarse"]) else None
