@@ -44,9 +44,9 @@ GROWTH = 0.3
 COARSE_WORK = 0.1
 #: Images in the trial that times the first comparisons.
 TRIAL = 16
-#: Draws of all images must fit so often into the time limit, or a shortlist is compared instead; it has to leave time
-#: for so many draws, or for the least, and must have at least so many images to be worth it.
-FITS, USUAL_DRAWS, LEAST_DRAWS, LEAST_LISTED = 1.5, 8, 2, 20
+#: So many draws of all images must fit into the time (the first two, with some margin), or a shortlist is compared
+#: instead; it has to leave time for so many draws, or for the least, and must have so many images to be worth it.
+FITS, USUAL_DRAWS, LEAST_DRAWS, LEAST_LISTED = 2.5, 8, 2, 20
 #: Limit of images on a shortlist that is chosen by time, as a part of the collection and as a number.
 LISTED_PART, MOST_LISTED = 0.1, 2000
 
@@ -295,13 +295,12 @@ class QueryRun:
         where: Any = slice(None) if images is None else images
         for number, draws in pieces:
             begin, level = time.monotonic(), self.plan.levels[number]
-            values: Values | None = None
-            for place, step in enumerate(level.steps, start=first_step[number]):
-                found = step.weight * next(masses)
-                values = found if values is None else values + found
-                if setting.parts:
-                    self.sums[place, where] += found.sum(axis=0) / len(self.plan.levels)
-            assert values is not None
+            # a time limit may end this at any comparison: sums and moments have all scales of a draw, or none
+            found = [step.weight * next(masses) for step in level.steps]
+            values = np.sum(found, axis=0)
+            if setting.parts:
+                for place, part in enumerate(found, start=first_step[number]):
+                    self.sums[place, where] += part.sum(axis=0) / len(self.plan.levels)
             size = 1 if draws.patchwork or setting.noise is not None else 2  # the caller's noises are not pairs
             for start in range(0, len(values), size):
                 self.moments[number].add(values[start : start + size], where)
