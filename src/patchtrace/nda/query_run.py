@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -296,7 +297,8 @@ class QueryRun:
         for number, draws in pieces:
             begin, level = time.monotonic(), self.plan.levels[number]
             # a time limit may end this at any comparison: sums and moments have all scales of a draw, or none
-            found = [step.weight * next(masses) for step in level.steps]
+            compared = list(islice(masses, len(level.steps)))
+            found = [step.weight * mass for step, mass in zip(level.steps, compared, strict=True)]
             values = np.sum(found, axis=0)
             if setting.parts:
                 for place, part in enumerate(found, start=first_step[number]):
