@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 NATIVE := $(wildcard native/*.*)
 
-.PHONY: demo check test lint test-asan test-tsan bench provenance stability screenshots results truth32 scale profile clean
+.PHONY: demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality scale profile clean
 
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
@@ -66,6 +66,11 @@ stability: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python benchmarks/stability.py
 
+# How soon there is an answer, and how good it is: the table of docs/stability.md. Hours; goes on where it was stopped.
+answer: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(BIN)/python benchmarks/answer.py
+
 # The pictures of docs/evidence.md, with a real browser; some minutes.
 screenshots: $(VENV)/installed-test browser
 	$(BIN)/python benchmarks/screenshots.py
@@ -80,11 +85,17 @@ results: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python benchmarks/results.py
 
-# Real models at 32 x 32, for the evaluation there: about 7 core hours; goes on where it was stopped.
-truth32: $(VENV)/installed
+# Real models for the evaluation at 32 x 32 and on grey pictures: about 7 core hours; goes on where it was stopped.
+TRUTHS = fashion28 truth32
+truth: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
-	nice -n 19 $(BIN)/python benchmarks/truth32.py 1/2 & nice -n 19 $(BIN)/python benchmarks/truth32.py 2/2; wait
-	$(BIN)/python benchmarks/truth32.py pack
+	for name in $(TRUTHS); do $(BIN)/python benchmarks/truth.py $$name pack; \
+	  nice -n 19 $(BIN)/python benchmarks/truth.py $$name 1/2 & nice -n 19 $(BIN)/python benchmarks/truth.py $$name 2/2; wait; \
+	  $(BIN)/python benchmarks/truth.py $$name pack; done
+
+# Recipes judged by the truth at 32 x 32, as far as it is there; an hour, goes on where it was stopped.
+quality: $(VENV)/installed
+	$(BIN)/python benchmarks/quality.py
 
 # Where the time of the native engine goes, stage by stage (needs perf).
 profile: $(VENV)/installed
