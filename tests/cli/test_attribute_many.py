@@ -59,9 +59,13 @@ def test_a_closed_pipe_does_not_stop_the_run(photos, tmp_path):
 
 
 def test_tables_come_query_by_query(photos, call, monkeypatch):
+    words = ["attribute", photos, "--train", photos, "--size", "8", "--draws", "2"]
     with monkeypatch.context() as patch:
-        stopping_after(30, patch, KeyboardInterrupt)
-        code, out, _ = call("attribute", photos, "--train", photos, "--size", "8", "--draws", "2")
+        total = stopping_after(10**6, patch, KeyboardInterrupt)
+        assert call(*words)[0] == 0
+    with monkeypatch.context() as patch:
+        stopping_after(len(total) // 2, patch, KeyboardInterrupt)
+        code, out, _ = call(*words)
     assert code == 130
     assert 1 <= out.count("effective sources") < 6
 

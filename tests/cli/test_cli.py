@@ -24,6 +24,7 @@ from patchtrace import Attribution, ImageSet, Recipe, ScoreMachine
 from patchtrace.cli import common
 from patchtrace.cli.common import print_table
 from patchtrace.cli.demo import HANDFULS
+from patchtrace.cli.recipe import check
 
 FAST = ["--preset", "quick", "--size", "12"]
 
@@ -401,12 +402,26 @@ def test_recipe_show_prints_toml_that_reads_back(call):
     assert Recipe.from_toml(call("recipe", "show", "--size", "48x80")[1]) == Recipe.for_size(48, 80)
 
 
+def test_recipe_check_warns_of_hours_and_only_of_hours(call, tmp_path, monkeypatch):
+    path = tmp_path / "mine.toml"
+    path.write_text(Recipe.preset("cifar-stable").to_toml())
+    monkeypatch.setitem(check.callback.__globals__, "seconds_of_an_image", lambda *_: 0.5)
+    code, out, err = call("recipe", "check", path, "--images", 10_000)
+    assert code == 0
+    assert "one draw of 10,000 images takes about 83 min here" in out
+    assert "2.8 h or more" in err  # a list of two draws at the least
+    code, out, err = call("recipe", "check", path, "--images", 100)
+    assert "about 50 s here" in out
+    assert not err
+
+
 def test_recipe_check_tells_a_sound_recipe_from_a_bad_one(call, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(Recipe.preset("cifar").to_toml())
     code, out, _ = call("recipe", "check", path)
     assert code == 0
     assert f"{(28**2 + 4) ** 2:,}" in out  # pairs at t = 100: on each axis 28 interior positions and 4 that hang over
+    assert "one draw of 1,000 images takes about" in out
     assert call("recipe", "check", path, "--size", 16)[0] == 1
     path.write_text(path.read_text().replace("k = 100", "k = 0"))
     code, _, err = call("recipe", "check", path)

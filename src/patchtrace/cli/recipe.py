@@ -6,9 +6,14 @@ from pathlib import Path
 
 import click
 
-from patchtrace.cli.kinds import FILE, SIZE
+from patchtrace.cli.kinds import COUNT, FILE, SIZE
 from patchtrace.engines import Comparison
+from patchtrace.nda.pace import in_words
+from patchtrace.nda.trial import seconds_of_an_image
 from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
+
+#: Seconds for one query from which on there is a warning.
+LONG = 3600.0
 
 
 @click.group()
@@ -19,7 +24,7 @@ def recipe() -> None:
     Examples:
       patchtrace recipe show --preset cifar > mine.toml
       patchtrace recipe show --size 48x64
-      patchtrace recipe check mine.toml --size 32
+      patchtrace recipe check mine.toml --size 32 --images 50000
     """
 
 
@@ -37,8 +42,12 @@ def show(preset: str | None, size: tuple[int, int] | None) -> None:
 @recipe.command()
 @click.argument("file", type=FILE)
 @click.option("--size", type=SIZE, default=str(PRESET_SIZES["cifar"]), help="Size of the pictures.")
-def check(file: Path, size: tuple[int, int]) -> None:
-    """Check that a recipe is valid for pictures of a given size, and show how much work it takes."""
+@click.option("--images", type=COUNT, default=1000, help="Number of images in the collection.")
+def check(file: Path, size: tuple[int, int], images: int) -> None:
+    """Check that a recipe is valid for pictures of a given size, and show how much work it takes.
+
+    The time is estimated from a short trial on this machine, with all of its cores.
+    """
     chosen = Recipe.load(file)
     chosen.check(*size)
     click.echo(f"valid for {size[0]} x {size[1]}: {chosen.summary()}")
@@ -48,3 +57,12 @@ def check(file: Path, size: tuple[int, int]) -> None:
             comparison = Comparison.of(scale, chosen)
             patches, pairs = comparison.patches(*size), comparison.pairs(*size)
             click.echo(f"{level.t:6d}{scale.patch:7d}{scale.pool:6d}{weight:8.3f}{patches:15,d}{pairs:17,d}")
+    draw = images * seconds_of_an_image(chosen, size)
+    click.echo(f"one draw of {images:,} images takes about {in_words(draw)} here")
+    least = draw * (2 if chosen.draws == "auto" else chosen.draws)
+    if least > LONG:
+        click.echo(
+            f"warning: a query that compares all of them takes {in_words(least)} or more; --seconds and --shortlist "
+            "of `patchtrace attribute` give an approximate answer sooner",
+            err=True,
+        )

@@ -67,3 +67,14 @@ class Pace:
     def unit(self) -> float:
         """Seconds for a unit of work."""
         return self.image() / sum(self.costs)
+
+
+def in_words(seconds: float) -> str:
+    """A time in words.
+
+    >>> in_words(7.6), in_words(200), in_words(20000)
+    ('8 s', '3 min', '5.6 h')
+    """
+    if seconds < 100:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -23,7 +23,7 @@ from patchtrace.images import ImageSet
 from patchtrace.nda.checkpoint import Checkpoint
 from patchtrace.nda.coarse import Coarse, measured_recall
 from patchtrace.nda.draws import Estimate, Moments, chance_of_top, contenders, estimate, next_pairs
-from patchtrace.nda.pace import Clock, OutOfTime, Pace
+from patchtrace.nda.pace import Clock, OutOfTime, Pace, in_words
 from patchtrace.nda.plan import TOGETHER, Draws, Plan
 from patchtrace.nda.sample import chances_of, rest_of
 from patchtrace.nda_details import Ended, NDADetails, NoiseOrigin, ShortlistFacts, slack
@@ -43,8 +43,9 @@ LEAST_SAMPLE, SAMPLED = 800, 2
 GROWTH = 0.3
 #: The part of the progress that is for the coarse pass.
 COARSE_WORK = 0.1
-#: Images in the trial that times the first comparisons.
-TRIAL = 16
+#: Images in the trial that times the first comparisons, and seconds that make it long enough to be believed: what a
+#: comparison costs besides its images must not count.
+TRIAL, BELIEVED = 16, 0.5
 #: So many draws of all images must fit into the time (the first two, with some margin), or a shortlist is compared
 #: instead; it has to leave time for so many draws, or for the least, and must have so many images to be worth it.
 FITS, USUAL_DRAWS, LEAST_DRAWS, LEAST_LISTED = 2.5, 8, 2, 20
@@ -215,7 +216,7 @@ class QueryRun:
         image = sum(self.pace.costs) * setting.coarse.pace.unit()
         if image < clock.left / 4:
             some = max(1, min(TRIAL, int(clock.left / 20 / image)))
-            image = self._trial(np.argsort(-self.coarse)[:some])
+            image = self._trial(np.argsort(-self.coarse), some, clock)
         if FITS * images * image < clock.left:
             return None
         for draws in (USUAL_DRAWS, LEAST_DRAWS):
@@ -226,21 +227,27 @@ class QueryRun:
                 break
         count = count if count >= LEAST_LISTED else 0
         self.watch.note(
-            f"one draw of all {images:,} images would take {_seconds(images * image)}, the limit is "
-            f"{_seconds(clock.limit)}: "
+            f"one draw of all {images:,} images would take {in_words(images * image)}, the limit is "
+            f"{in_words(clock.limit)}: "
             + (f"a coarse pass has chosen {count:,} of them" if count else "the answer is that of a coarse pass")
         )
         return count
 
-    def _trial(self, places: Places) -> float:
-        """Seconds for one draw of one image, tried on a few."""
-        work = LocalWork(self.setting.engine, self.setting.train.subset(np.sort(places)), self.setting.budget)
-        for number, draws in self.plan.walk([[(0, 1)]] * len(self.plan.levels)):
-            begin = time.monotonic()
-            for _ in work.masses(self._jobs(number, draws, None)):
-                pass
-            self.pace.add(number, len(places), time.monotonic() - begin)
-        return self.pace.image()
+    def _trial(self, order: Places, some: int, clock: Clock) -> float:
+        """Seconds for one draw of one image: tried on the first few, and on more if that is too short to tell."""
+        while True:
+            begin, self.pace = time.monotonic(), Pace(self.pace.costs)
+            work = LocalWork(self.setting.engine, self.setting.train.subset(np.sort(order[:some])), self.setting.budget)
+            for number, draws in self.plan.walk([[(0, 1)]] * len(self.plan.levels)):
+                start = time.monotonic()
+                for _ in work.masses(self._jobs(number, draws, None)):
+                    pass
+                self.pace.add(number, some, time.monotonic() - start)
+            image, enough = self.pace.image(), min(BELIEVED, clock.limit / 50)
+            fits = FITS * len(order) * image < clock.left
+            if fits or time.monotonic() - begin > enough or some >= len(order):
+                return image
+            some = min(4 * some, len(order))
 
     def _reason_to_end(self, found: Estimate, clock: Clock) -> Ended | None:
         """Whether the list is what it says: each image belongs to it or ties, and shares are known well enough."""
@@ -470,14 +477,3 @@ class _Timed:
             self._clock.check()
         self._shown = min(0.99, max(self._shown, self._run.settled, self._clock.elapsed / self._clock.limit))
         self._watch(round(1000 * self._shown), 1000)
-
-
-def _seconds(seconds: float) -> str:
-    """A time in words.
-
-    >>> _seconds(7.6), _seconds(200), _seconds(20000)
-    ('8 s', '3 min', '5.6 h')
-    """
-    if seconds < 100:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
