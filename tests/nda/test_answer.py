@@ -99,7 +99,7 @@ def test_a_result_of_a_shortlist_is_continued_and_explained(tmp_path, monkeypatc
     assert np.sum(more.nda.draws) > np.sum(first.nda.draws)
     assert np.mean([h.error for h in more.top(10)[0]]) < np.mean([h.error for h in first.top(10)[0]])
     train, query = ImageSet.open(TRAIN), ImageSet.open(QUERY)
-    exact = explain(replace(more, nda=replace(more.nda, shortlist=None)), query, train, images=10)
+    exact = explain(replace(more, nda=replace(more.nda, shortlists=[])), query, train, images=10)
     monkeypatch.setitem(explain.__globals__, "SAMPLE", 100)
     sampled = explain(more, query, train, images=10)
     assert sampled.sampled

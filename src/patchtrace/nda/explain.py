@@ -172,7 +172,7 @@ def explain(
     counts = [max(1, min(count, draws or count)) for count in details.draws[query]]
     shares = result.shares[query].astype(np.float64)
     rest, listed = None, np.arange(len(train))
-    if details.shortlist is not None and len(chosen) < len(train):
+    if details.shortlists[query] is not None and len(chosen) < len(train):
         listed, others = np.sort(chosen), np.delete(listed, chosen)
         rng = np.random.default_rng((details.recipe.seed, query))
         rest = rest_of(train, others, chances_of(shares[others], SAMPLE), rng)
