@@ -129,6 +129,7 @@ def test_later_draws_compare_the_contenders_where_there_is_a_time_limit(tmp_path
     exact = results(**rules)[-1]
     assert exact.method == "nda"
     np.testing.assert_allclose(last.shares[0], exact.shares[0], atol=5 * last.nda.errors.max())
+    assert explain(last, ImageSet.open(QUERY), ImageSet.open(TRAIN), images=10).sampled
     # without a limit it is continued with all images, and stays approximate
     more = NDA(replace(RECIPE, draws=80), stopping=Stopping(**rules)).fit(TRAIN)
     more = more.attribute(QUERY, start=Attribution.load(last.save(tmp_path)))
