@@ -4,9 +4,11 @@
     .venv/bin/python benchmarks/quality.py grid          # one level and one scale at a time
     .venv/bin/python benchmarks/quality.py chosen        # whole recipes, on the half that chooses
     .venv/bin/python benchmarks/quality.py reported      # the promising ones, on the other half
+    .venv/bin/python benchmarks/quality.py ceiling       # how well one seed of the models predicts another
+    .venv/bin/python benchmarks/quality.py elsewhere     # the default on other truths
     .venv/bin/python benchmarks/quality.py times         # seconds of a query, all recipes in one run
 
-A recipe is chosen on half of the queries and every second subset, and reported on the others. Parts of scores are kept
+A recipe is chosen on half of the queries and every second subset, and reported on other queries and the other subsets. Parts of scores are kept
 in benchmarks/runs/truth32/parts, tables in benchmarks/results/truth32/.
 """
 
@@ -20,7 +22,9 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from truth import SETS, TRUTHS
+from results import KEPT, halved
+from scipy.stats import rankdata, spearmanr
+from truth import SETS, TRUTHS, cifar2
 
 from patchtrace.compute import Compute
 from patchtrace.evaluate import GroundTruth
@@ -82,10 +86,10 @@ REPORTED = {
 
 
 class Half:
-    """Half of the queries of both sets, and every second subset."""
+    """Half of the queries of both sets, and every second subset. The second half reports, on every second query."""
 
     def __init__(self, number: int) -> None:
-        self.queries = [split(len(TRUTH.benchmarks[name].queries))[number] for name in SETS]
+        self.queries = [split(len(TRUTH.benchmarks[name].queries))[number][:: 1 + number] for name in SETS]
         self.number = number
 
     @cached_property
@@ -168,6 +172,85 @@ def judged(half: Half, named: dict[str, Recipe]) -> None:
     keep(f"recipes-{'reported' if half.number else 'chosen'}", kept)
 
 
+def ceiling() -> None:
+    """How well the losses of one seed predict those of another: an LDS that only the true losses would have."""
+    kept = {}
+    for name in SETS:
+        one, other = TRUTH.truths(name)
+        numbers = [truth.facts["subsets"] for truth in (one, other)]
+        both = np.intersect1d(*numbers)
+        losses = [
+            truth.losses[np.searchsorted(of_truth, both)] for truth, of_truth in zip((one, other), numbers, strict=True)
+        ]
+        found = [spearmanr(*pair).statistic for pair in zip(*(rows.T for rows in losses), strict=True)]
+        low, high = bootstrap(losses)
+        kept[name] = {"subsets": len(both), "ceiling": float(np.mean(found)), "interval": [low, high]}
+        print(f"{name}: {100 * np.mean(found):.1f} ({100 * low:.1f} to {100 * high:.1f}), {len(both)} subsets")
+    keep("ceiling", kept)
+
+
+def bootstrap(losses: list[NDArray[np.float64]], times: int = 500) -> tuple[float, float]:
+    """A 95 % interval of that over the choice of subsets."""
+    rng, means = np.random.default_rng(0), []
+    for _ in range(times):
+        rows = rng.integers(len(losses[0]), size=len(losses[0]))
+        ranks = [rankdata(one[rows], axis=0) for one in losses]
+        ranks = [one - one.mean(axis=0) for one in ranks]
+        norms = np.sqrt((ranks[0] ** 2).sum(axis=0) * (ranks[1] ** 2).sum(axis=0))
+        means.append(((ranks[0] * ranks[1]).sum(axis=0) / np.maximum(norms, 1e-12)).mean())
+    low, high = np.percentile(means, (2.5, 97.5))
+    return float(low), float(high)
+
+
+def elsewhere() -> None:
+    """The default, with nothing chosen again, against the preset scaled with the side, on the other truths."""
+    kept = {}
+    for name, (train, queries, truth) in others().items():
+        side = train.shape[1]
+        base = {"`cifar`, scaled": scaled(side), "default": Recipe.for_size(side, side)}
+        named = {
+            f"{label}, {draws} draws": replace(recipe, draws=draws)
+            for label, recipe in base.items()
+            for draws in (1, 4)
+        }
+        parts = PartialScores(train, queries, directory=WORK.parent / name / "parts", compute=Compute(threads=2))
+        scores = {label: parts.scores(recipe) for label, recipe in named.items()}
+        found = compare(scores, truth.subsets, truth.losses, resamples=500)
+        print(f"\n{name}: {len(queries)} queries, {len(truth.losses)} models\n")
+        for draws in (1, 4):
+            one, other = (f"{label}, {draws} draws" for label in ("default", "`cifar`, scaled"))
+            gain = found.difference(one, other)
+            low, high = (100 * end for end in gain.interval)
+            row = [f"{100 * found.results[label].mean:.1f}" for label in (other, one)]
+            row.append(f"{100 * gain.mean:+.1f} ({low:+.1f} to {high:+.1f})")
+            kept[f"{name}, {draws} draws"] = row
+            print(f"| {name} | {draws} | {' | '.join(row)} |", flush=True)
+    keep("elsewhere", kept)
+
+
+def others() -> dict[str, tuple[ImageSet, ImageSet, GroundTruth]]:
+    """Collection, queries and truth: 16 x 16 of results.py, and grey pictures at 28 x 28 as far as they are there."""
+    train, _, validation = cifar2()
+    halves = [ImageSet.open(halved(pixels)) for pixels in (train, validation)]
+    found = {"CIFAR-2 at 16 x 16, validation": (*halves, GroundTruth.load(KEPT / "validation" / "truth.npz"))}
+    grey = TRUTHS["fashion28"]
+    if (grey.kept / "generated.npz").is_file():
+        for name in SETS:
+            benchmark = grey.benchmarks[name]
+            found[f"Fashion-MNIST, {name}"] = (benchmark.train, benchmark.queries, grey.truths(name)[0])
+    return found
+
+
+def scaled(side: int) -> Recipe:
+    """The preset with patches in proportion to the side: odd ones, and pooled ones of two blocks or more."""
+    levels = []
+    for level in PRESET.levels:
+        patch, pooled = (scale.patch * side / 32 for scale in level.scales)
+        sizes = max(3, 2 * int(patch / 2) + 1), max(4, 2 * round(pooled / 2))
+        levels.append(Level(level.t, (Scale(sizes[0], weight=0.75), Scale(sizes[1], 2, weight=0.25))))
+    return Recipe(tuple(levels))
+
+
 def times() -> None:
     """Seconds of one query for each recipe, in turns, the best of three."""
     train, query = TRUTH.benchmarks[SETS[0]].train, TRUTH.benchmarks[SETS[0]].queries.subset([0])
@@ -188,7 +271,7 @@ def keep(name: str, found: object) -> None:
     (TRUTH.kept / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-SECTIONS = {section.__name__: section for section in (grid, chosen, reported, times)}
+SECTIONS = {section.__name__: section for section in (grid, chosen, reported, ceiling, elsewhere, times)}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or SECTIONS:

@@ -55,11 +55,11 @@ def prepare() -> None:
         sys.exit(f"CIFAR-2 is not at hand: {PICTURES.name} has to lie in shared/data/ beside the checkout")
     WORK.mkdir(parents=True, exist_ok=True)
     with np.load(PICTURES) as archive:
-        small = {name: _halved(archive[name][:count]) for name, count in (("train", TRAIN), ("val", VALIDATION))}
+        small = {name: halved(archive[name][:count]) for name, count in (("train", TRAIN), ("val", VALIDATION))}
         np.savez_compressed(WORK / "data.npz", **small, train_label=archive["train_label"][:TRAIN])
 
 
-def _halved(pixels: np.ndarray) -> np.ndarray:
+def halved(pixels: np.ndarray) -> np.ndarray:
     count, side = len(pixels), pixels.shape[1] // 2
     means = pixels.reshape(count, side, 2, side, 2, 3).mean(axis=(2, 4), dtype=np.float64)
     return np.rint(means).astype(np.uint8)

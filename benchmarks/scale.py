@@ -36,7 +36,7 @@ WORK = HERE / "runs" / "scale"
 RESULTS = HERE / "results" / "scale.json"
 SIDE = 32
 #: Queries of the recall, images of its collection, and draws of its reference.
-RECALL = {"queries": 12, "images": 5000, "draws": 12}
+RECALL = {"queries": 12, "images": 5000, "draws": 6}
 #: Kills of each kind.
 KILLS = 100
 #: Shortlists whose recall is measured, as a part of the collection.
@@ -190,12 +190,12 @@ def recall() -> None:
     """How many of the best of a many-draw exact reference are in shortlists of any length."""
     train, queries = _recall_images()
     best = _reference(train, queries)
-    recipe, factor = coarse_recipe(Recipe.preset("cifar")), coarse_factor(train.shape[1:])
+    recipe, factor = coarse_recipe(Recipe.preset("patchtrace")), coarse_factor(train.shape[1:])
     small = NDA(replace(recipe, draws=1)).fit(train.smaller(factor))
     rankings = {
         "coarse pass": NDA(recipe).fit(train.smaller(factor)).attribute(queries.smaller(factor)).scores,
         "coarse pass, one draw": small.attribute(queries.smaller(factor)).scores,
-        "one exact draw": NDA(replace(Recipe.preset("cifar"), seed=1)).fit(train).attribute(queries).scores,
+        "one exact draw": NDA(replace(Recipe.preset("patchtrace"), seed=1)).fit(train).attribute(queries).scores,
         "chance": np.random.default_rng(0).random(best.shape),
     }
     curves = {
@@ -214,7 +214,7 @@ def _recall_images() -> tuple[ImageSet, ImageSet]:
 
 def _reference(train: ImageSet, queries: ImageSet) -> np.ndarray:
     """Scores of many exact draws; kept, some queries at a time, for they take long."""
-    recipe = replace(Recipe.preset("cifar"), draws=RECALL["draws"])
+    recipe = replace(Recipe.preset("patchtrace"), draws=RECALL["draws"])
     method = NDA(recipe, checkpoint=WORK / "reference-unfinished").fit(train)
     scores = []
     for first in range(0, len(queries), 4):
