@@ -2,14 +2,15 @@
 
     make quality                                         # an hour on two cores; resumes where it was stopped
     .venv/bin/python benchmarks/quality.py grid          # one level and one scale at a time
+    .venv/bin/python benchmarks/quality.py figure        # the same as a figure of the docs
     .venv/bin/python benchmarks/quality.py chosen        # whole recipes, on the half that chooses
     .venv/bin/python benchmarks/quality.py reported      # the promising ones, on the other half
     .venv/bin/python benchmarks/quality.py ceiling       # how well one seed of the models predicts another
     .venv/bin/python benchmarks/quality.py elsewhere     # the default on other truths
     .venv/bin/python benchmarks/quality.py times         # seconds of a query, all recipes in one run
 
-A recipe is chosen on half of the queries and every second subset, and reported on other queries and the other subsets. Parts of scores are kept
-in benchmarks/runs/truth32/parts, tables in benchmarks/results/truth32/.
+A recipe is chosen on half of the queries and every second subset, and reported on other queries and the other subsets.
+Parts of scores are kept in benchmarks/runs/truth32/parts, tables in benchmarks/results/truth32/.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from results import KEPT, halved
 from scipy.stats import rankdata, spearmanr
-from truth import SETS, TRUTHS, cifar2
+from truth import HERE, SETS, TRUTHS, cifar2
 
 from patchtrace.compute import Compute
 from patchtrace.evaluate import GroundTruth
@@ -138,6 +139,32 @@ def grid() -> None:
         label = patch if pool == "1" else f"{patch}, pooled by {pool}"
         print(f"| {label} | " + " | ".join(f"{one:.1f} / {other:.1f}" for one, other in row) + " |")
     keep("grid", found)
+
+
+def figure() -> None:
+    """The table of `grid` as docs/results-32-grid.png."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    found = json.loads((TRUTH.kept / "grid.json").read_text(encoding="utf-8"))
+    labels = [name.removesuffix("/1").replace("/", ", pooled by ") for name in found]
+    values = np.array(list(found.values()))  # patches, timesteps, sets
+    sheet, panels = plt.subplots(1, 2, figsize=(9, 4.6), sharey=True, constrained_layout=True)
+    for number, (panel, name) in enumerate(zip(panels, SETS, strict=True)):
+        panel.imshow(values[..., number], cmap="viridis", aspect="auto")
+        best = values[..., number].argmax(axis=0)
+        for (row, column), value in np.ndenumerate(values[..., number]):
+            strong = "bold" if best[column] == row else "normal"
+            dark = value < values[..., number].mean()
+            colour = "white" if dark else "black"
+            panel.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=8, weight=strong, color=colour)
+        panel.set(title=f"LDS %, {name} queries", xlabel="timestep")
+        panel.set_xticks(range(len(TIMESTEPS)), TIMESTEPS)
+        panel.set_yticks(range(len(labels)), labels)
+    panels[0].set_ylabel("patch")
+    sheet.savefig(HERE.parent / "docs" / "results-32-grid.png", dpi=130)
 
 
 def chosen() -> None:
@@ -271,7 +298,7 @@ def keep(name: str, found: object) -> None:
     (TRUTH.kept / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-SECTIONS = {section.__name__: section for section in (grid, chosen, reported, ceiling, elsewhere, times)}
+SECTIONS = {section.__name__: section for section in (grid, figure, chosen, reported, ceiling, elsewhere, times)}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or SECTIONS:
