@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import shutil
 import sys
@@ -18,8 +17,9 @@ from tqdm import tqdm
 from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.drawing.parts import percent
 from patchtrace.drawing.sheet import contact_sheet
-from patchtrace.files import replacing
+from patchtrace.files import write_csv, write_text
 from patchtrace.images import ImageSet, Skipped
+from patchtrace.images.write import write_picture
 from patchtrace.progress import Watch
 
 #: Done, but some images could not be read.
@@ -167,12 +167,10 @@ def write_run(
     result.save(output)
     ranking, recipe = output / f"ranking.{table}", output / "recipe.toml"
     result.export(ranking)
-    with replacing(output / "sheet.png") as temporary:
-        contact_sheet(result, queries, train, **for_the_sheet).save(temporary, format="PNG")
+    write_picture(output / "sheet.png", contact_sheet(result, queries, train, **for_the_sheet))
     stale = {*(output / f"ranking.{kind}" for kind in get_args(TableFormat)), recipe} - {ranking}
     if result.nda:
-        with replacing(recipe) as temporary:
-            temporary.write_text(result.nda.recipe.to_toml(), encoding="utf-8")
+        write_text(recipe, result.nda.recipe.to_toml())
         stale.remove(recipe)
     # files that only the older run had are deleted last, so that nothing is lost if something fails before
     listed = list_skipped(result.skipped, output / "skipped.csv")
@@ -186,9 +184,7 @@ def list_skipped(skipped: tuple[Skipped, ...], path: Path) -> Path | None:
     if not skipped:
         path.unlink(missing_ok=True)
         return None
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream).writerows([("of", "id", "reason"), *((item.of, item.id, item.reason) for item in skipped)])
-    return path
+    return write_csv(path, ("of", "id", "reason"), [(item.of, item.id, item.reason) for item in skipped])
 
 
 def note(*lines: str, quiet: bool = False) -> None:

@@ -16,7 +16,7 @@ from patchtrace.evaluate.axes import ALL_LEVELS, AXES, Setting, as_text
 from patchtrace.evaluate.lds import compare
 from patchtrace.evaluate.partial_scores import Term, terms_of
 from patchtrace.evaluate.recipe_study import RecipeStudy
-from patchtrace.evaluate.tables import write_csv
+from patchtrace.files import write_csv
 from patchtrace.progress import Counter, Progress
 from patchtrace.recipe import Recipe
 

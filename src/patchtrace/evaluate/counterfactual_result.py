@@ -17,9 +17,10 @@ from patchtrace.drawing.palette import ACCENT, FAINT, FRAME, INK
 from patchtrace.drawing.parts import fitting_text, place_picture
 from patchtrace.drawing.sheet import MOST_QUERIES
 from patchtrace.evaluate.figures import boxes
-from patchtrace.evaluate.tables import text_table, write_csv
-from patchtrace.files import replacing, write_json
+from patchtrace.evaluate.tables import text_table
+from patchtrace.files import write_csv, write_json
 from patchtrace.images import ImageSet
+from patchtrace.images.write import write_picture
 from patchtrace.methods.encoders import Encoder
 
 #: Names of the two baselines: images removed at random, and nothing removed but another seed.
@@ -159,8 +160,7 @@ class CounterfactualResult:
         for measure, values in self.measures.items():
             label, mattered, _ = MEASURES[measure]
             boxes(place / f"{measure}.png", values, title=title, ylabel=f"{label} ({mattered}: more change)")
-        with replacing(place / "sheet.png") as temporary:
-            self.sheet().save(temporary, format="PNG")
+        write_picture(place / "sheet.png", self.sheet())
         write_json(place / "counterfactual.json", {"facts": self.facts, "remarks": self.remarks})
         if self.cosine is None:
             (place / "cosine.png").unlink(missing_ok=True)  # of an older run
