@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -197,6 +198,11 @@ def echo_lines(text: str) -> None:
     """Print a table that may contain names from outside."""
     for line in text.splitlines():
         click.echo(printable(line))
+
+
+def echo_json(value: Any) -> None:
+    """Print plain data as JSON."""
+    click.echo(json.dumps(value, indent=1))
 
 
 def ended(

@@ -46,6 +46,9 @@ truth = click.argument("truth", type=kinds.FILE)
 model = click.option(
     "--model", type=kinds.DIRECTORY, help="Diffusion model trained on the collection, for methods that require one."
 )
+encoder = click.option(
+    "--encoder", default="efficientnet-lite0", help="Encoder of embeddings: efficientnet-lite0, clip or clip:DIR."
+)
 
 #: How images become pixels.
 decoding = several(
@@ -110,9 +113,7 @@ recipe = several(
 method = several(
     click.option("--method", type=kinds.Registered(lambda: METHODS), default="nda", help="Attribution method."),
     model,
-    click.option(
-        "--encoder", help="Encoder of embeddings: efficientnet-lite0, clip or clip:DIR.  [default: efficientnet-lite0]"
-    ),
+    encoder,
     click.option("--lam", type=kinds.POSITIVE, help="Ridge parameter (lambda) of trak and dtrak.  [default: 1]"),
 )
 
@@ -128,11 +129,7 @@ methods = several(
     recipe,
     click.option("--draws", type=kinds.COUNT, help="Number of noise draws, for nda.  [default: the recipe's, or 4]"),
     click.option("--shortlist", type=kinds.COUNT, help="Number of images to score exactly, for nda-shortlist."),
-    click.option(
-        "--encoder",
-        default="efficientnet-lite0",
-        help="Encoder of embeddings: efficientnet-lite0, clip or clip:DIR; counterfactual also takes none.",
-    ),
+    encoder,
     threads,
 )
 

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
+from PIL.ImageColor import getrgb
 
 from patchtrace.attribution import Attribution, Hit
-from patchtrace.drawing.palette import FAINT, HEAT, INK, OTHERS, SOURCES, rgb
+from patchtrace.drawing.palette import FAINT, HEAT, INK, OTHERS, SOURCES
 from patchtrace.drawing.parts import Box, Font, fitting_text, owner_map, percent, place_picture
 from patchtrace.images import ImageSet
 from patchtrace.nda.explain import Explanation, Match, Pair
@@ -18,7 +19,7 @@ from patchtrace.nda.explain import Explanation, Match, Pair
 SIDE, GAP, MARGIN, LINE = 224, 28, 28, 20
 PROPONENTS, OPPONENTS = 5, 3
 #: The colours of heat maps: (colours, 3).
-SCALE = np.array([rgb(colour) for colour in HEAT], np.float64)
+SCALE = np.array([getrgb(colour) for colour in HEAT], np.float64)
 
 
 class Look(NamedTuple):
