@@ -134,18 +134,16 @@ def printable(text: str) -> str:
 
 def table(result: Attribution, top: int) -> list[str]:
     """The top images of each query as lines: rank, share, standard error, chance, id; and what they mean."""
-    lines = []
+    lines, details = [], result.nda
+    listed = f"in top {details.top}" if details and details.chances is not None else ""
     rows = zip(result.query_ids, result.top(top), result.effective_sources(), strict=True)
     for query, (name, hits, sources) in enumerate(rows):
         lines.append(f"{printable(name)}  ({len(result.train_ids)} images, {sources:.1f} effective sources)")
-        details = result.nda
-        known = details is not None and details.chances is not None
-        listed = details.top if details else 0
-        lines.append(f"  rank     share{f'         ±  in top {listed}' if known else ''}  id")
+        lines.append(f"  rank     share{f'         ±  {listed}' if listed else ''}  id")
         for hit, (rank, tied) in zip(hits, result.ranks(query, top), strict=True):
             sure = ""
             if hit.error is not None and hit.chance is not None:
-                sure = f"  {percent(hit.error):>8}  {f'{100 * hit.chance:.0f} %':>{len(f'in top {listed}')}}"
+                sure = f"  {percent(hit.error):>8}  {f'{100 * hit.chance:.0f} %':>{len(listed)}}"
             lines.append(f"  {rank:4d}{'=' if tied else ' '} {percent(hit.share):>8}{sure}  {printable(hit.id)}")
         lines += [f"  {line}" for line in result.remarks(query)]
     return lines

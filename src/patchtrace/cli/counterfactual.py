@@ -80,22 +80,21 @@ def counterfactual(**options: Any) -> int:
         compute=resources.compute,
         **{name: options[name] for name in ("queries", "steps", "chance_models")},
     )
-    with progress_bar("counterfactual", quiet) as progress:
-        if options["originals_only"]:
-            experiment.write_originals(progress)
-        else:
-            result = counterfactual_experiment(
-                experiment,
-                methods=methods,
-                runs=runs,
-                resources=resources,
-                cosine=options["encoder"] != "none",
-                progress=progress,
-                **{name: options[name] for name in ("shard", "jobs")},
-            )
     if options["originals_only"]:
+        with progress_bar("counterfactual", quiet) as progress:
+            experiment.write_originals(progress)
         note(f"the model that made them is {experiment.model}", quiet=quiet)
         return ended(output / "originals", train.skipped, quiet=quiet)
+    with progress_bar("counterfactual", quiet) as progress:
+        result = counterfactual_experiment(
+            experiment,
+            methods=methods,
+            runs=runs,
+            resources=resources,
+            cosine=options["encoder"] != "none",
+            progress=progress,
+            **{name: options[name] for name in ("shard", "jobs")},
+        )
     if result is None:
         note("part {} of {} is done; other parts are missing".format(*options["shard"]))
         return ended(None, train.skipped)

@@ -97,11 +97,8 @@ class Tuned:
         The tables are ``.csv`` (LDS on both parts of the queries) and ``-steps.csv``; the figure is ``.png``.
         """
         path = Path(path)
-        table, steps, figure = (
-            path.with_suffix(".csv"),
-            path.with_name(f"{path.stem}-steps.csv"),
-            path.with_suffix(".png"),
-        )
+        table, figure = path.with_suffix(".csv"), path.with_suffix(".png")
+        steps = path.with_name(f"{path.stem}-steps.csv")
         rows = self.rows()
         write_csv(table, list(rows[0]), [list(row.values()) for row in rows])
         write_csv(steps, ["change", "tried", "lds"], [[step.change, step.tried, step.lds] for step in self.steps])
