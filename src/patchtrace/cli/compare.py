@@ -21,9 +21,7 @@ from patchtrace.evaluate.scoring import MethodScores, requires_model, score_quer
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
 @opts.methods
 @click.option("--train", multiple=True, type=SOURCE, help="Collection of the truth, for --method.")
-@click.option(
-    "--queries", "query", multiple=True, type=SOURCE, help="Queries of the truth, in the same order, for --method."
-)
+@opts.queries("Queries of the truth, in the same order, for --method.")
 @opts.query_key
 @opts.reading
 @opts.model

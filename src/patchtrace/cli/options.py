@@ -35,6 +35,11 @@ def output(help: str, **more: Any) -> Callable[[F], F]:
     return click.option("-o", "--output", type=kinds.NEW_DIRECTORY, help=help, **more)
 
 
+def queries(help: str, **more: Any) -> Callable[[F], F]:
+    """The pictures to attribute."""
+    return click.option("--queries", "query", multiple=True, type=kinds.SOURCE, help=help, **more)
+
+
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print only results and errors.")
 json = click.option("--json", is_flag=True, help="Print JSON instead of a table.")
 threads = click.option("--threads", type=kinds.COUNT, help="Number of threads.  [default: all]")

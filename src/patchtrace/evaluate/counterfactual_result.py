@@ -22,6 +22,7 @@ from patchtrace.files import write_csv, write_json
 from patchtrace.images import ImageSet
 from patchtrace.images.write import write_picture
 from patchtrace.methods.encoders import Encoder
+from patchtrace.methods.pixel import similarity
 
 #: Names of the two baselines: images removed at random, and nothing removed but another seed.
 CHANCE, OTHER_SEED = "chance", "other seed"
@@ -206,7 +207,8 @@ def measured(
     cosine = None
     if encoder is not None:
         before = np.asarray(encoder(originals), np.float64)
-        cosine = {name: _cosine(before, np.asarray(encoder(after), np.float64)) for name, after in pictures.items()}
+        vectors = {name: np.asarray(encoder(after), np.float64) for name, after in pictures.items()}
+        cosine = {name: np.diagonal(similarity(before, after)) for name, after in vectors.items()}
     l2 = {name: _l2(originals, after) for name, after in pictures.items()}
     return CounterfactualResult(originals, pictures, l2, cosine, **more)
 
@@ -214,10 +216,3 @@ def measured(
 def _l2(before: ImageSet, after: ImageSet) -> Floats:
     first, second = (images.block(0, len(images)).astype(np.float64) for images in (before, after))
     return np.asarray(np.sqrt(((first - second) ** 2).sum(axis=(1, 2, 3))))
-
-
-def _cosine(before: Floats, after: Floats) -> Floats:
-    """Row by row; 0 where an embedding has no direction."""
-    lengths = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
-    products = (before * after).sum(axis=1)
-    return np.asarray(np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0))
