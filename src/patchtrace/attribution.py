@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import platform
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from patchtrace.checks import choice
 from patchtrace.errors import PatchtraceError
-from patchtrace.files import replacing
+from patchtrace.files import replacing, write_csv, write_json
 from patchtrace.images import ImageSet, Skipped
 from patchtrace.nda_details import ARRAYS, NDADetails, record_of_old_run, tied_ranks
 
@@ -168,8 +167,7 @@ error=None, chance=None)]
             checksums[path.name] = _sha256(path)
         manifest = {"patchtrace": "attribution", "file_version": FILE_VERSION, **self._about(), "sha256": checksums}
         manifest |= {"query_ids": self.query_ids, "train_ids": self.train_ids}
-        with replacing(directory / MANIFEST) as temporary:
-            temporary.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        write_json(directory / MANIFEST, manifest)
         for name in set(ARRAYS) - set(arrays):
             (directory / f"{name}.npy").unlink(missing_ok=True)  # of an older result, which this one has replaced
         return directory
@@ -237,16 +235,12 @@ error=None, chance=None)]
         """
         path = Path(path)
         kind = choice("format", format or path.suffix.removeprefix(".").lower(), get_args(TableFormat))
-        with replacing(path) as temporary:
-            if kind == "parquet":
-                _write_parquet(list(self.rows(top)), temporary)
-            elif kind == "json":
-                temporary.write_text(json.dumps(self.to_json(top), indent=1), encoding="utf-8")
-            else:
-                with temporary.open("w", newline="", encoding="utf-8") as stream:
-                    writer = csv.DictWriter(stream, ("query", "rank", *Hit._fields))
-                    writer.writeheader()
-                    writer.writerows(self.rows(top))
+        if kind == "csv":
+            write_csv(path, ("query", "rank", *Hit._fields), (tuple(row.values()) for row in self.rows(top)))
+        elif kind == "json":
+            write_json(path, self.to_json(top))
+        else:
+            _write_parquet(list(self.rows(top)), path)
         return path
 
     def to_json(self, top: int | None = None) -> dict[str, Any]:
@@ -332,4 +326,5 @@ def _write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
         import pyarrow.parquet as pq
     except ImportError as error:
         raise PatchtraceError("Parquet needs pyarrow: install it with  pip install 'patchtrace[parquet]'") from error
-    pq.write_table(pa.Table.from_pylist(rows), path)
+    with replacing(path) as temporary:
+        pq.write_table(pa.Table.from_pylist(rows), temporary)

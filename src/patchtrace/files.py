@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from patchtrace.errors import PatchtraceError
 
 
 @contextmanager
@@ -31,10 +34,33 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write text, in place of an older file."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write plain data as JSON, in place of an older file."""
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    write_text(path, json.dumps(content, indent=1))
+
+
+def write_csv(path: str | Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
+    """Write a table as CSV, in place of an older one. None is an empty cell; numbers keep all their digits."""
+    path = Path(path)
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(header)
+        for row in rows:
+            check_row(header, row)
+            writer.writerow(row)
+    return path
+
+
+def check_row(header: Sequence[str], row: Sequence[object]) -> None:
+    """Refuse a row that has not one cell for each column of its table."""
+    if len(row) != len(header):
+        raise PatchtraceError(f"a row has {len(row)} cells, and the table {len(header)} columns: {list(row)!r}")
 
 
 def _umask() -> int:

@@ -196,9 +196,7 @@ class Recipe:
         >>> Recipe.preset("cifar-stable").draws
         'auto'
         """
-        if name not in PRESETS:
-            raise PatchtraceError(f"there is no preset {name!r}: use one of {', '.join(PRESETS)}")
-        return PRESETS[name]
+        return PRESETS[choice("preset", name, PRESETS)]
 
     @classmethod
     def for_size(cls, height: int, width: int) -> Recipe:
@@ -384,13 +382,10 @@ def _scales(level: Mapping[str, Any]) -> tuple[Scale, ...]:
 
 
 def _toml(value: object) -> str:
-    match value:
-        case dict():
-            return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
-        case list():
-            return "[" + ", ".join(_toml(item) for item in value) + "]"
-        case _:  # as in JSON, but for one character
-            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+    # numbers, text and lists of them: as in JSON, but for one character
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 # -- presets --------------------------------------------------------------------------------------------

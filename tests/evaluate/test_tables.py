@@ -7,7 +7,8 @@ import csv
 import pytest
 
 from patchtrace import PatchtraceError
-from patchtrace.evaluate.tables import text_table, text_width, write_csv
+from patchtrace.evaluate.tables import text_table, text_width
+from patchtrace.files import write_csv
 
 
 def test_numbers_stand_at_the_right_and_text_at_the_left():

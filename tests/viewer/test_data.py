@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from patchtrace import NDA, ImageSet, Recipe, explain
+from patchtrace import NDA, ImageSet, Recipe
 from patchtrace.engines import NoisyQuery
 from patchtrace.engines.reference import noisy_patches
 from patchtrace.nda.explain import spread
-from patchtrace.viewer.data import answer_of, encoded, look_closer, packed
+from patchtrace.viewer.data import encoded, look_closer, packed
 from patchtrace.viewer.report import make_report
 
 
@@ -43,14 +43,8 @@ def made(photos):
     train = ImageSet.open(photos, size=16)
     queries = train.open_like(photos / "00.png")
     result = NDA(Recipe.for_size(16, 16)).fit(train).attribute(queries)
-    explanation = explain(result, queries, train)
-    return (
-        result,
-        queries,
-        train,
-        explanation,
-        answer_of(result, queries, train, 0, explanation, command="patchtrace x"),
-    )
+    answer = look_closer(result, queries, train, command="patchtrace x")
+    return result, queries, train, answer.look.explanation, answer
 
 
 def test_the_view_is_plain_json_with_the_facts(made):
@@ -100,8 +94,8 @@ def test_noised_patches_can_be_put_together_from_the_view(photos):
         train = ImageSet.open(photos, size=16)
         recipe = Recipe.for_size(16, 16)
         result = NDA(Recipe(recipe.levels, draws=draws)).fit(train).attribute(train.subset([3]))
-        explanation = explain(result, train.subset([3]), train)
-        view = answer_of(result, train.subset([3]), train, 0, explanation).view
+        answer = look_closer(result, train.subset([3]), train)
+        view, explanation = answer.view, answer.look.explanation
         for number, step in enumerate(view["steps"]):
             if step["pool"] > 1:
                 continue

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import io
 import os
+import runpy
 import sys
 import tomllib
 import warnings
@@ -70,14 +71,10 @@ def _load_plugins(_: click.Context, __: click.Parameter, plugins: tuple[str, ...
     """Import what the user names, so that its classes register themselves."""
     for plugin in plugins:
         try:
-            if not plugin.endswith(".py"):
+            if plugin.endswith(".py"):
+                runpy.run_path(plugin, run_name=Path(plugin).stem)
+            else:
                 importlib.import_module(plugin)
-                continue
-            spec = importlib.util.spec_from_file_location(Path(plugin).stem, plugin)
-            assert spec is not None
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
         except (ImportError, OSError, SyntaxError) as error:
             raise click.UsageError(f"cannot load the plugin {plugin}: {error}") from error
 

@@ -15,7 +15,7 @@ import click
 
 from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.cli import options as opts
-from patchtrace.cli.common import ended, note, progress_bar, table, write_run
+from patchtrace.cli.common import echo_json, ended, note, progress_bar, table, write_run
 from patchtrace.cli.kinds import COUNT, NEW_FILE, SEED, SOURCE
 from patchtrace.cli.values import check_method, check_output, check_outside, method_from, opened_from, read_pictures
 from patchtrace.nda.checkpoint import cache
@@ -124,7 +124,7 @@ def attribute(context: click.Context, /, **options: Any) -> int:
             make_report(path, answer)
         note(f"written to {path}", quiet=quiet)
     if options["json"]:
-        click.echo(json.dumps(result.to_json(options["top"]), indent=1))
+        echo_json(result.to_json(options["top"]))
     return ended(output, result.skipped, listed, quiet=quiet)
 
 
@@ -152,11 +152,8 @@ def _check_usage(options: dict[str, Any]) -> None:
 def _line(result: Attribution, top: int) -> list[str]:
     """A result as one line of JSON."""
     whole = result.to_json(top)
-    return [
-        json.dumps({"method": whole["method"], "ended": nda and nda["ended"][0], **query})
-        for nda in [whole["nda"]]
-        for query in whole["queries"]
-    ]
+    ended = whole["nda"] and whole["nda"]["ended"][0]
+    return [json.dumps({"method": whole["method"], "ended": ended, **query}) for query in whole["queries"]]
 
 
 def _reports(path: Path | None, queries: int) -> list[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import json
 import os
 import shutil
 import sys
@@ -18,8 +18,9 @@ from tqdm import tqdm
 from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.drawing.parts import percent
 from patchtrace.drawing.sheet import contact_sheet
-from patchtrace.files import replacing
+from patchtrace.files import write_csv, write_text
 from patchtrace.images import ImageSet, Skipped
+from patchtrace.images.write import write_picture
 from patchtrace.progress import Watch
 
 #: Done, but some images could not be read.
@@ -133,18 +134,16 @@ def printable(text: str) -> str:
 
 def table(result: Attribution, top: int) -> list[str]:
     """The top images of each query as lines: rank, share, standard error, chance, id; and what they mean."""
-    lines = []
+    lines, details = [], result.nda
+    listed = f"in top {details.top}" if details and details.chances is not None else ""
     rows = zip(result.query_ids, result.top(top), result.effective_sources(), strict=True)
     for query, (name, hits, sources) in enumerate(rows):
         lines.append(f"{printable(name)}  ({len(result.train_ids)} images, {sources:.1f} effective sources)")
-        details = result.nda
-        known = details is not None and details.chances is not None
-        listed = details.top if details else 0
-        lines.append(f"  rank     share{f'         ±  in top {listed}' if known else ''}  id")
+        lines.append(f"  rank     share{f'         ±  {listed}' if listed else ''}  id")
         for hit, (rank, tied) in zip(hits, result.ranks(query, top), strict=True):
             sure = ""
             if hit.error is not None and hit.chance is not None:
-                sure = f"  {percent(hit.error):>8}  {f'{100 * hit.chance:.0f} %':>{len(f'in top {listed}')}}"
+                sure = f"  {percent(hit.error):>8}  {f'{100 * hit.chance:.0f} %':>{len(listed)}}"
             lines.append(f"  {rank:4d}{'=' if tied else ' '} {percent(hit.share):>8}{sure}  {printable(hit.id)}")
         lines += [f"  {line}" for line in result.remarks(query)]
     return lines
@@ -167,12 +166,10 @@ def write_run(
     result.save(output)
     ranking, recipe = output / f"ranking.{table}", output / "recipe.toml"
     result.export(ranking)
-    with replacing(output / "sheet.png") as temporary:
-        contact_sheet(result, queries, train, **for_the_sheet).save(temporary, format="PNG")
+    write_picture(output / "sheet.png", contact_sheet(result, queries, train, **for_the_sheet))
     stale = {*(output / f"ranking.{kind}" for kind in get_args(TableFormat)), recipe} - {ranking}
     if result.nda:
-        with replacing(recipe) as temporary:
-            temporary.write_text(result.nda.recipe.to_toml(), encoding="utf-8")
+        write_text(recipe, result.nda.recipe.to_toml())
         stale.remove(recipe)
     # files that only the older run had are deleted last, so that nothing is lost if something fails before
     listed = list_skipped(result.skipped, output / "skipped.csv")
@@ -186,9 +183,7 @@ def list_skipped(skipped: tuple[Skipped, ...], path: Path) -> Path | None:
     if not skipped:
         path.unlink(missing_ok=True)
         return None
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream).writerows([("of", "id", "reason"), *((item.of, item.id, item.reason) for item in skipped)])
-    return path
+    return write_csv(path, ("of", "id", "reason"), [(item.of, item.id, item.reason) for item in skipped])
 
 
 def note(*lines: str, quiet: bool = False) -> None:
@@ -201,6 +196,11 @@ def echo_lines(text: str) -> None:
     """Print a table that may contain names from outside."""
     for line in text.splitlines():
         click.echo(printable(line))
+
+
+def echo_json(value: Any) -> None:
+    """Print plain data as JSON."""
+    click.echo(json.dumps(value, indent=1))
 
 
 def ended(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import click
 
 from patchtrace.attribution import Attribution
 from patchtrace.cli import options as opts
-from patchtrace.cli.common import echo_lines, ended, progress_bar
+from patchtrace.cli.common import echo_json, echo_lines, ended, progress_bar
 from patchtrace.cli.kinds import SEED, SOURCE
 from patchtrace.cli.values import check_output, judged_from, places_of, read_pictures
 from patchtrace.evaluate import GroundTruth, figures, judge
@@ -22,9 +21,7 @@ from patchtrace.evaluate.scoring import MethodScores, requires_model, score_quer
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
 @opts.methods
 @click.option("--train", multiple=True, type=SOURCE, help="Collection of the truth, for --method.")
-@click.option(
-    "--queries", "query", multiple=True, type=SOURCE, help="Queries of the truth, in the same order, for --method."
-)
+@opts.queries("Queries of the truth, in the same order, for --method.")
 @opts.query_key
 @opts.reading
 @opts.model
@@ -85,7 +82,7 @@ def compare_command(truth: Path, runs: tuple[str, ...], **options: Any) -> int:
         **{name: options[name] for name in ("resamples", "seed")},
     }
     if options["json"]:
-        click.echo(json.dumps({**facts, **report.record(against)}, indent=1))
+        echo_json({**facts, **report.record(against)})
     else:
         echo_lines(report.table(against))
     if output is not None:

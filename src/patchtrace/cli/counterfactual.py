@@ -47,7 +47,7 @@ def counterfactual(**options: Any) -> int:
     the images that the method ranks first, and makes the picture again from the same noise. The more the picture
     changes, in L2 distance or in the cosine of embeddings, the more the removed images mattered. There are two
     baselines: `chance` removes as many images at random, `another seed` removes none. Without --method and --run the
-    methods are nda and pixel.
+    methods are nda and pixel. With --encoder none there is no cosine.
 
     \b
     Examples:
@@ -75,29 +75,26 @@ def counterfactual(**options: Any) -> int:
         output,
         training_from(options),
         remove=options["remove"] or max(1, len(train) // 5),
-        queries=options["queries"],
         sample_seed=options["seed"],
-        steps=options["steps"],
-        chance_models=options["chance_models"],
         chance_seed=options["seed"],
         compute=resources.compute,
+        **{name: options[name] for name in ("queries", "steps", "chance_models")},
     )
-    with progress_bar("counterfactual", quiet) as progress:
-        if options["originals_only"]:
-            experiment.write_originals(progress)
-        else:
-            result = counterfactual_experiment(
-                experiment,
-                methods=methods,
-                runs=runs,
-                resources=resources,
-                cosine=options["encoder"] != "none",
-                progress=progress,
-                **{name: options[name] for name in ("shard", "jobs")},
-            )
     if options["originals_only"]:
+        with progress_bar("counterfactual", quiet) as progress:
+            experiment.write_originals(progress)
         note(f"the model that made them is {experiment.model}", quiet=quiet)
         return ended(output / "originals", train.skipped, quiet=quiet)
+    with progress_bar("counterfactual", quiet) as progress:
+        result = counterfactual_experiment(
+            experiment,
+            methods=methods,
+            runs=runs,
+            resources=resources,
+            cosine=options["encoder"] != "none",
+            progress=progress,
+            **{name: options[name] for name in ("shard", "jobs")},
+        )
     if result is None:
         note("part {} of {} is done; other parts are missing".format(*options["shard"]))
         return ended(None, train.skipped)

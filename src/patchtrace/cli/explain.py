@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ from patchtrace.cli.values import compute_from, read_again
 from patchtrace.drawing.explanation import Look, mosaic_picture, overview, pair_picture, proponents
 from patchtrace.drawing.parts import percent
 from patchtrace.errors import PatchtraceError
-from patchtrace.files import replacing
+from patchtrace.files import write_json
+from patchtrace.images.write import write_picture
 from patchtrace.nda.explain import Explanation, Pair, explain
 
 
@@ -76,13 +76,11 @@ def explain_command(run: Path, **options: Any) -> int:
     }
     output.mkdir(parents=True, exist_ok=True)
     for name, picture in written.items():
-        with replacing(output / f"{name}.png") as temporary:
-            picture.save(temporary, format="PNG")
+        write_picture(output / f"{name}.png", picture)
     found = numbers(look, explanation, shown)
     if options["region"]:
         found["region"] = {"rectangle": options["region"], "shares": region}
-    with replacing(output / "explanation.json") as temporary:
-        temporary.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    write_json(output / "explanation.json", found)
     if not quiet:
         for pair in shown:
             hit = look.hit(pair.index)

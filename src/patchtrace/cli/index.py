@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from patchtrace.cli import options as opts
-from patchtrace.cli.common import ended, list_skipped, note, printable, progress_bar
+from patchtrace.cli.common import echo_json, ended, list_skipped, note, printable, progress_bar
 from patchtrace.cli.kinds import COUNT, DIRECTORY, NEW_DIRECTORY, POSITIVE, SOURCE
-from patchtrace.cli.values import check_output, refuse
-from patchtrace.images import Decoding, Store, has_own_size
+from patchtrace.cli.values import check_output, decoding_from, refuse
+from patchtrace.images import Store, has_own_size
 from patchtrace.images.store.manifest import MANIFEST
 from patchtrace.images.store.pool import TIMEOUT
 from patchtrace.images.store.reader import is_store
@@ -55,11 +54,10 @@ def index(context: click.Context, /, path: tuple[str, ...], store: Path, **optio
     quiet, size = options["quiet"], options["size"]
     if size is None and not (store / MANIFEST).exists() and not has_own_size(path):
         size = (DEFAULT_SIZE, DEFAULT_SIZE)
-    rules = {name: options[name] for name in ("grey", "fit", "crop", "exif")}
     with progress_bar("indexing", quiet) as progress:
         done = Store(store).update(
             list(path) or None,
-            decoding=Decoding(size=size, **rules),
+            decoding=decoding_from(options, size),
             progress=progress,
             **{name: options[name] for name in (*_OF_PATHS, "jobs", "timeout")},
         )
@@ -68,7 +66,7 @@ def index(context: click.Context, /, path: tuple[str, ...], store: Path, **optio
     counts = {name: getattr(done, name) for name in ("added", "changed", "removed", "kept")}
     if options["json"]:
         skipped = [item.record() for item in done.skipped]
-        click.echo(json.dumps({"store": str(store), **counts, "skipped": skipped}, indent=1))
+        echo_json({"store": str(store), **counts, "skipped": skipped})
     else:
         channels, height, width = Store(store).manifest().shape
         total = done.added + done.changed + done.kept
@@ -113,7 +111,7 @@ def info(store: Path, **options: Any) -> None:
     }
     if options["json"]:
         decoding = manifest.decoding.record() if manifest.decoding else None
-        click.echo(json.dumps({**facts, "decoding": decoding, "duplicate ids": duplicates}, indent=1))
+        echo_json({**facts, "decoding": decoding, "duplicate ids": duplicates})
         return
     for name, value in facts.items():
         shown = ", ".join(map(str, value)) if isinstance(value, list) else value

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from patchtrace.cli import options as opts
 from patchtrace.cli.common import echo_lines, ended, note, progress_bar
-from patchtrace.cli.kinds import COUNT, FRACTION, NEW_DIRECTORY, SOURCE
+from patchtrace.cli.kinds import COUNT, FRACTION, NEW_DIRECTORY
 from patchtrace.cli.values import check_output, judged_from, load_runs, read_collection, read_queries, training_from
 from patchtrace.evaluate import LDSBenchmark, lds_experiment, make_subsets
 from patchtrace.evaluate.experiment import USUAL_METHODS
@@ -23,7 +23,7 @@ from patchtrace.images import ImageSet
 
 @click.command("lds")
 @opts.collection
-@click.option("--queries", "query", multiple=True, type=SOURCE, help="Pictures to attribute.")
+@opts.queries("Pictures to attribute.")
 @click.option("--generated", type=COUNT, help="Number of queries to generate with a model of the whole collection.")
 @opts.query_key
 @opts.training

@@ -35,6 +35,11 @@ def output(help: str, **more: Any) -> Callable[[F], F]:
     return click.option("-o", "--output", type=kinds.NEW_DIRECTORY, help=help, **more)
 
 
+def queries(help: str, **more: Any) -> Callable[[F], F]:
+    """The pictures to attribute."""
+    return click.option("--queries", "query", multiple=True, type=kinds.SOURCE, help=help, **more)
+
+
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print only results and errors.")
 json = click.option("--json", is_flag=True, help="Print JSON instead of a table.")
 threads = click.option("--threads", type=kinds.COUNT, help="Number of threads.  [default: all]")
@@ -45,6 +50,9 @@ run = click.argument("run", type=kinds.DIRECTORY)
 truth = click.argument("truth", type=kinds.FILE)
 model = click.option(
     "--model", type=kinds.DIRECTORY, help="Diffusion model trained on the collection, for methods that require one."
+)
+encoder = click.option(
+    "--encoder", default="efficientnet-lite0", help="Encoder of embeddings: efficientnet-lite0, clip or clip:DIR."
 )
 
 #: How images become pixels.
@@ -110,9 +118,7 @@ recipe = several(
 method = several(
     click.option("--method", type=kinds.Registered(lambda: METHODS), default="nda", help="Attribution method."),
     model,
-    click.option(
-        "--encoder", help="Encoder of embeddings: efficientnet-lite0, clip or clip:DIR.  [default: efficientnet-lite0]"
-    ),
+    encoder,
     click.option("--lam", type=kinds.POSITIVE, help="Ridge parameter (lambda) of trak and dtrak.  [default: 1]"),
 )
 
@@ -128,11 +134,7 @@ methods = several(
     recipe,
     click.option("--draws", type=kinds.COUNT, help="Number of noise draws, for nda.  [default: the recipe's, or 4]"),
     click.option("--shortlist", type=kinds.COUNT, help="Number of images to score exactly, for nda-shortlist."),
-    click.option(
-        "--encoder",
-        default="efficientnet-lite0",
-        help="Encoder of embeddings: efficientnet-lite0, clip or clip:DIR; counterfactual also takes none.",
-    ),
+    encoder,
     threads,
 )
 

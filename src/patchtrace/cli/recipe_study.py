@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from patchtrace.cli import options as opts
-from patchtrace.cli.kinds import COUNT, NEW_DIRECTORY, SEED, SOURCE, Parsed
+from patchtrace.cli.kinds import COUNT, NEW_DIRECTORY, SEED, Parsed
 from patchtrace.cli.values import check_output, compute_from, read_pictures, recipe_for, recipe_from
 from patchtrace.evaluate.axes import VALUES
 from patchtrace.evaluate.figures import require_matplotlib
@@ -35,9 +35,7 @@ NAMED_VALUES = Parsed(
 study_options = opts.several(
     opts.truth,
     opts.collection,
-    click.option(
-        "--queries", "query", required=True, multiple=True, type=SOURCE, help="Queries of the truth, in the same order."
-    ),
+    opts.queries("Queries of the truth, in the same order.", required=True),
     opts.query_key,
     opts.recipe,
     click.option("--draws", type=COUNT, help="Number of noise draws of the base recipe."),

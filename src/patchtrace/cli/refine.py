@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -11,7 +10,7 @@ import click
 
 from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.cli import options as opts
-from patchtrace.cli.common import ended, print_table, progress_bar, write_run
+from patchtrace.cli.common import echo_json, ended, print_table, progress_bar, write_run
 from patchtrace.cli.kinds import COUNT
 from patchtrace.cli.values import check_stopping, compute_from, read_again, stopping_from
 from patchtrace.errors import PatchtraceError
@@ -61,7 +60,7 @@ def refine(context: click.Context, /, run: Path, **options: Any) -> int:
         result, queries, train, output, next((kind for kind in kinds if (run / f"ranking.{kind}").exists()), "csv")
     )
     if options["json"]:
-        click.echo(json.dumps(result.to_json(top), indent=1))
+        echo_json(result.to_json(top))
     else:
         print_table(result, top)
     return ended(output, result.skipped, listed, quiet=quiet)

@@ -187,7 +187,7 @@ def read_collection(options: Options, size: tuple[int, int] | None = None) -> Im
             key=options["train_key"],
             limit=options["limit"],
             progress=progress,
-            **_decoding(options),
+            **_reading(options),
         )
     note(*train.remarks, quiet=options["quiet"])
     return train
@@ -197,16 +197,20 @@ def read_queries(options: Options, train: ImageSet) -> ImageSet:
     """The queries that the options name, at the size of the collection."""
     with _about("the queries", options) as progress:
         queries = train.open_like(
-            list(options["query"]), key=options["query_key"], progress=progress, **_decoding(options)
+            list(options["query"]), key=options["query_key"], progress=progress, **_reading(options)
         )
     note(*queries.remarks, quiet=options["quiet"])
     return queries
 
 
-def _decoding(options: Options) -> dict[str, Any]:
-    """What ImageSet.open needs to know of the collection's options, for the collection and for queries."""
-    rules = Decoding(**{name: options[name] for name in ("grey", "fit", "crop", "exif")})
-    return {"decoding": rules, "layout": options["layout"], "follow_symlinks": options["follow_symlinks"]}
+def decoding_from(options: Options, size: tuple[int, int] | None = None) -> Decoding:
+    """The Decoding that the options describe."""
+    return Decoding(size=size, **{name: options[name] for name in ("grey", "fit", "crop", "exif")})
+
+
+def _reading(options: Options) -> dict[str, Any]:
+    """What ImageSet.open needs to know of the options, for the collection and for queries."""
+    return {"decoding": decoding_from(options), **{name: options[name] for name in ("layout", "follow_symlinks")}}
 
 
 @contextmanager

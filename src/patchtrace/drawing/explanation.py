@@ -8,17 +8,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
+from PIL.ImageColor import getrgb
 
 from patchtrace.attribution import Attribution, Hit
-from patchtrace.drawing.palette import FAINT, HEAT, INK, OTHERS, SOURCES, rgb
-from patchtrace.drawing.parts import Box, Font, fitting_text, owner_map, percent, place_picture
+from patchtrace.drawing.palette import FAINT, HEAT, INK, OTHERS, SOURCES
+from patchtrace.drawing.parts import Box, fitting_text, owner_map, percent, place_picture
 from patchtrace.images import ImageSet
 from patchtrace.nda.explain import Explanation, Match, Pair
 
 SIDE, GAP, MARGIN, LINE = 224, 28, 28, 20
 PROPONENTS, OPPONENTS = 5, 3
+_font = ImageFont.load_default
 #: The colours of heat maps: (colours, 3).
-SCALE = np.array([rgb(colour) for colour in HEAT], np.float64)
+SCALE = np.array([getrgb(colour) for colour in HEAT], np.float64)
 
 
 class Look(NamedTuple):
@@ -146,10 +148,6 @@ def _sheet(width: int, height: int, heading: str) -> tuple[Image.Image, ImageDra
     draw = ImageDraw.Draw(sheet)
     draw.text((MARGIN, MARGIN - 2), heading, INK, _font(20))
     return sheet, draw
-
-
-def _font(size: int) -> Font:
-    return ImageFont.load_default(size)
 
 
 def _outline(

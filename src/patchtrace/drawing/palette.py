@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from PIL.ImageColor import getrgb
+
 INK, FAINT, ACCENT, FRAME, PAPER = "#1b1f24", "#6a737d", "#0b6fa4", "#d0d7de", "#f6f8fa"
 GRID, TRACK = "#e3e7eb", "#eaeef2"
 
@@ -17,21 +19,11 @@ SERIES = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, FAINT)
 HEAT = ("#440154", "#3b528b", "#21918c", "#5ec962", "#fde725")
 
 
-def rgb(colour: str) -> tuple[int, int, int]:
-    """Red, green and blue of ``"#rrggbb"``.
-
-    >>> rgb(BLUE)
-    (0, 114, 178)
-    """
-    red, green, blue = bytes.fromhex(colour.removeprefix("#"))
-    return red, green, blue
-
-
 #: What the viewer draws with, as its scripts read it.
 VIEWER = {
-    "heat": [rgb(colour) for colour in HEAT],
-    "sources": [rgb(colour) for colour in (*SOURCES, YELLOW)],
-    "listed": rgb("#7e848c"),
-    "others": rgb("#bec2c7"),
+    "heat": [getrgb(colour) for colour in HEAT],
+    "sources": [getrgb(colour) for colour in (*SOURCES, YELLOW)],
+    "listed": getrgb("#7e848c"),
+    "others": getrgb("#bec2c7"),
     "accent": "#ff9d1e",
 }

@@ -8,8 +8,9 @@ from decimal import ROUND_HALF_UP, Decimal
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
+from PIL.ImageColor import getrgb
 
-from patchtrace.drawing.palette import FRAME, OTHERS, PAPER, rgb
+from patchtrace.drawing.palette import FRAME, OTHERS, PAPER
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 #: Left, top, right, bottom.
@@ -91,8 +92,8 @@ def owner_map(
     strength : float (height, width)
         From 0, which is white, to 1.
     """
-    paper, found = np.array(rgb(PAPER)), np.empty((*owners.shape, 3))
-    found[:] = rgb(OTHERS)
+    paper, found = np.array(getrgb(PAPER)), np.empty((*owners.shape, 3))
+    found[:] = getrgb(OTHERS)
     for index, colour in colours.items():
-        found[owners == index] = rgb(colour)
+        found[owners == index] = getrgb(colour)
     return np.asarray(np.rint(paper + strength[:, :, None] * (found - paper)), dtype=np.uint8)

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate import figures
 from patchtrace.evaluate.axes import ALL_LEVELS, AXES, Setting, as_text
-from patchtrace.evaluate.lds import compare
+from patchtrace.evaluate.lds import LDS, Difference, compare
 from patchtrace.evaluate.partial_scores import Term, terms_of
 from patchtrace.evaluate.recipe_study import RecipeStudy
-from patchtrace.evaluate.tables import write_csv
+from patchtrace.files import write_csv
 from patchtrace.progress import Counter, Progress
 from patchtrace.recipe import Recipe
 
@@ -56,10 +56,6 @@ class AblationRow:
     gain_high: float
     seconds: float
     is_base: bool
-
-
-#: LDS and gain, each with the ends of its interval.
-LDSAndGain = tuple[float, float, float, float, float, float]
 
 
 class AblationPlan(NamedTuple):
@@ -132,21 +128,21 @@ class Ablation(RecipeStudy):
         base = self._made_of(self.axes.base)
         rows = []
         for axis, series, value, recipe in plan.settings:
-            seconds, is_base = self.store.seconds(recipe), self._made_of(recipe) == base
-            rows.append(AblationRow(axis, series, value, *found[recipe], seconds, is_base))
+            seconds, is_base, (result, gain) = self.store.seconds(recipe), self._made_of(recipe) == base, found[recipe]
+            judged = result.mean, *result.interval, gain.mean, *gain.interval
+            rows.append(AblationRow(axis, series, value, *judged, seconds, is_base))
         return rows
 
-    def _judged(self, recipes: list[Recipe], count: Counter) -> dict[Recipe, LDSAndGain]:
-        """LDS and gain of each recipe with their intervals, a few at a time."""
-        found: dict[Recipe, LDSAndGain] = {}
+    def _judged(self, recipes: list[Recipe], count: Counter) -> dict[Recipe, tuple[LDS, Difference]]:
+        """LDS and gain of each recipe, a few at a time."""
+        found = {}
         base = self.store.scores(self.axes.base)
         for start in range(0, len(recipes), AT_ONCE):
             some = recipes[start : start + AT_ONCE]
             scores = {str(number): self.store.scores(recipe) for number, recipe in enumerate(some)}
             judged = compare({"base": base, **scores}, self.truth.subsets, self.truth.losses, resamples=self.resamples)
             for name, recipe in zip(scores, some, strict=True):
-                result, gain = judged.results[name], judged.difference(name, "base")
-                found[recipe] = result.mean, *result.interval, gain.mean, *gain.interval
+                found[recipe] = judged.results[name], judged.difference(name, "base")
             count.add(len(some) * self._work_of_judging)
         return found
 

@@ -150,7 +150,7 @@ class Axes:
         """The values of a setting; none where the base recipe has nothing to vary."""
         base = self.base
         match axis:
-            case "gamma" if all(full_and_low(level) for level in base.levels):
+            case "gamma" if all(map(has_full_and_low, base.levels)):
                 weighted = [pair for level in base.levels for pair in level.weighted_scales()]
                 own = {round(weight, 9) for scale, weight in weighted if scale.pool == 1}
                 return self.values("gamma", own if len(own) == 1 else ())
@@ -176,19 +176,17 @@ def as_text(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def full_and_low(level: Level) -> tuple[Scale, Scale] | None:
-    """The full and the pooled scale of a level that has one of each and no more."""
-    scales = sorted(level.scales, key=lambda scale: scale.pool)
-    return (scales[0], scales[1]) if len(scales) == 2 and scales[0].pool == 1 < scales[1].pool else None
+def has_full_and_low(level: Level) -> bool:
+    """Whether a level has one full and one pooled scale, and no more."""
+    pools = sorted(scale.pool for scale in level.scales)
+    return len(pools) == 2 and pools[0] == 1 < pools[1]
 
 
 def with_gamma(recipe: Recipe, gamma: float) -> Recipe:
-    """Each level as ``gamma * full + (1 - gamma) * low``; a scale of weight 0 is left out."""
+    """Each level, of a full and a pooled scale, as ``gamma * full + (1 - gamma) * low``; weight 0 is left out."""
     levels = []
     for level in recipe.levels:
-        both = full_and_low(level)
-        if both is None:
-            raise PatchtraceError(f"gamma weights a full and a pooled scale: the level t = {level.t} has not both")
+        both = sorted(level.scales, key=lambda scale: scale.pool)
         weighted = zip(both, (gamma, 1 - gamma), strict=True)
         scales = tuple(replace(scale, weight=float(weight)) for scale, weight in weighted if weight > 0)
         levels.append(replace(level, scales=scales))

@@ -17,10 +17,12 @@ from patchtrace.drawing.palette import ACCENT, FAINT, FRAME, INK
 from patchtrace.drawing.parts import fitting_text, place_picture
 from patchtrace.drawing.sheet import MOST_QUERIES
 from patchtrace.evaluate.figures import boxes
-from patchtrace.evaluate.tables import text_table, write_csv
-from patchtrace.files import replacing, write_json
+from patchtrace.evaluate.tables import text_table
+from patchtrace.files import write_csv, write_json
 from patchtrace.images import ImageSet
+from patchtrace.images.write import write_picture
 from patchtrace.methods.encoders import Encoder
+from patchtrace.methods.pixel import similarity
 
 #: Names of the two baselines: images removed at random, and nothing removed but another seed.
 CHANCE, OTHER_SEED = "chance", "other seed"
@@ -159,8 +161,7 @@ class CounterfactualResult:
         for measure, values in self.measures.items():
             label, mattered, _ = MEASURES[measure]
             boxes(place / f"{measure}.png", values, title=title, ylabel=f"{label} ({mattered}: more change)")
-        with replacing(place / "sheet.png") as temporary:
-            self.sheet().save(temporary, format="PNG")
+        write_picture(place / "sheet.png", self.sheet())
         write_json(place / "counterfactual.json", {"facts": self.facts, "remarks": self.remarks})
         if self.cosine is None:
             (place / "cosine.png").unlink(missing_ok=True)  # of an older run
@@ -206,7 +207,8 @@ def measured(
     cosine = None
     if encoder is not None:
         before = np.asarray(encoder(originals), np.float64)
-        cosine = {name: _cosine(before, np.asarray(encoder(after), np.float64)) for name, after in pictures.items()}
+        vectors = {name: np.asarray(encoder(after), np.float64) for name, after in pictures.items()}
+        cosine = {name: np.diagonal(similarity(before, after)) for name, after in vectors.items()}
     l2 = {name: _l2(originals, after) for name, after in pictures.items()}
     return CounterfactualResult(originals, pictures, l2, cosine, **more)
 
@@ -214,10 +216,3 @@ def measured(
 def _l2(before: ImageSet, after: ImageSet) -> Floats:
     first, second = (images.block(0, len(images)).astype(np.float64) for images in (before, after))
     return np.asarray(np.sqrt(((first - second) ** 2).sum(axis=(1, 2, 3))))
-
-
-def _cosine(before: Floats, after: Floats) -> Floats:
-    """Row by row; 0 where an embedding has no direction."""
-    lengths = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
-    products = (before * after).sum(axis=1)
-    return np.asarray(np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0))

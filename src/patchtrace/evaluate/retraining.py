@@ -128,9 +128,11 @@ def in_processes(work: Callable[[T], object], tasks: Sequence[T], jobs: int) -> 
     if jobs == 1 or len(tasks) <= 1:
         yield from map(work, tasks)
         return
+    import torch
+
     threads = max(1, len(os.sched_getaffinity(0)) // jobs) if hasattr(os, "sched_getaffinity") else 1
     # fork would copy torch's threads half alive
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _limit_threads, (threads,))
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), torch.set_num_threads, (threads,))
     try:
         for future in as_completed([pool.submit(work, task) for task in tasks]):
             yield future.result()
@@ -145,12 +147,6 @@ def in_processes(work: Callable[[T], object], tasks: Sequence[T], jobs: int) -> 
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _limit_threads(threads: int) -> None:
-    import torch
-
-    torch.set_num_threads(threads)
 
 
 class Unit(NamedTuple):

@@ -17,9 +17,9 @@ from patchtrace.cache import Cache, digest
 from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate import figures
 from patchtrace.evaluate.lds import LDSComparison, compare, lds
-from patchtrace.evaluate.tables import text_table, write_csv
+from patchtrace.evaluate.tables import text_table
 from patchtrace.evaluate.truth import GroundTruth, split
-from patchtrace.files import write_json
+from patchtrace.files import write_csv, write_json
 from patchtrace.images import ImageSet
 from patchtrace.methods import Method
 from patchtrace.methods.base import METHODS, Requires, Resources, make_method

@@ -1,14 +1,11 @@
-"""Plain tables: aligned on a terminal, and as CSV."""
+"""Plain tables, aligned on a terminal."""
 
 from __future__ import annotations
 
-import csv
 import unicodedata
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-from patchtrace.errors import PatchtraceError
-from patchtrace.files import replacing
+from patchtrace.files import check_row
 
 
 def text_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -23,7 +20,7 @@ def text_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
     for row in cells:
-        _check(header, row)
+        check_row(header, row)
     padded = []
     for column in zip(header, *cells, strict=True):
         width, filled = max(map(text_width, column)), [cell for cell in column[1:] if cell]
@@ -33,23 +30,6 @@ def text_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
             [f"{blank}{cell}" if at_right else f"{cell}{blank}" for blank, cell in zip(blanks, column, strict=True)]
         )
     return "\n".join("  ".join(line).rstrip() for line in zip(*padded, strict=True))
-
-
-def write_csv(path: str | Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
-    """Write a table as CSV, in place of an older one. None is an empty cell; numbers keep all their digits."""
-    path = Path(path)
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(header)
-        for row in rows:
-            _check(header, row)
-            writer.writerow(row)
-    return path
-
-
-def _check(header: Sequence[str], row: Sequence[object]) -> None:
-    if len(row) != len(header):
-        raise PatchtraceError(f"a row has {len(row)} cells, and the table {len(header)} columns: {list(row)!r}")
 
 
 def _is_number(cell: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from patchtrace.attribution import Attribution
+from patchtrace.attribution import Attribution, facts_of
 from patchtrace.checks import store, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
@@ -83,10 +83,6 @@ def split(queries: int, part: float = 0.5, seed: int = 0) -> tuple[NDArray[np.in
     return np.sort(order[:count]), np.sort(order[count:])
 
 
-#: Ids of images, and their fingerprint where it is known.
-Known = tuple[tuple[str, ...], str | None]
-
-
 @dataclass(frozen=True, eq=False)
 class GroundTruth:
     """Subsets of a collection, and the losses on queries of models that were trained on them.
@@ -142,22 +138,19 @@ class GroundTruth:
 
         Ids that are only numbers identify nothing: then the number of images has to agree, and their order is trusted.
         """
-        self._check(
-            (result.train_ids, result.facts.get("train", {}).get("fingerprint")),
-            (result.query_ids, result.facts.get("queries", {}).get("fingerprint")),
-        )
+        self._check(result.train_ids, result.query_ids, result.facts)
 
     def check_pictures(self, train: ImageSet, queries: ImageSet) -> None:
         """Refuse other images or queries, or these in another order."""
         try:
-            self._check((train.ids, train.fingerprint()), (queries.ids, queries.fingerprint()))
+            self._check(train.ids, queries.ids, facts_of(train, queries))
         except PatchtraceError as error:
             raise PatchtraceError(f"the truth is about other pictures than these: {error}") from error
 
-    def _check(self, train: Known, queries: Known) -> None:
-        for ids, (others, fingerprint), what, role in (
-            (self.train_ids, train, "training images", "train"),
-            (self.query_ids, queries, "queries", "queries"),
+    def _check(self, train_ids: tuple[str, ...], query_ids: tuple[str, ...], facts: Mapping[str, Any]) -> None:
+        for ids, others, what, role in (
+            (self.train_ids, train_ids, "training images", "train"),
+            (self.query_ids, query_ids, "queries", "queries"),
         ):
             if len(ids) != len(others):
                 raise PatchtraceError(
@@ -169,7 +162,7 @@ class GroundTruth:
                     f"of the {what}, number {place} is {ids[place]!r} in the truth and {others[place]!r} in the "
                     "result: use the same images, in the same order"
                 )
-            own = self.facts.get(role)
+            own, fingerprint = self.facts.get(role), facts.get(role, {}).get("fingerprint")
             if isinstance(own, str) and fingerprint not in (None, own):
                 raise PatchtraceError(
                     f"the {what} of the truth and of the result have other pixels: use the same files at the same size"

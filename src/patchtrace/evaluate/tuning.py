@@ -17,9 +17,8 @@ from patchtrace.evaluate.axes import ALL_LEVELS, Axes, as_text
 from patchtrace.evaluate.lds import LDS, Difference, compare, unit_ranks
 from patchtrace.evaluate.partial_scores import terms_of
 from patchtrace.evaluate.recipe_study import RecipeStudy
-from patchtrace.evaluate.tables import write_csv
 from patchtrace.evaluate.truth import split
-from patchtrace.files import replacing
+from patchtrace.files import write_csv, write_text
 from patchtrace.progress import Counter, Progress, Watch
 from patchtrace.recipe import Recipe
 
@@ -98,11 +97,8 @@ class Tuned:
         The tables are ``.csv`` (LDS on both parts of the queries) and ``-steps.csv``; the figure is ``.png``.
         """
         path = Path(path)
-        table, steps, figure = (
-            path.with_suffix(".csv"),
-            path.with_name(f"{path.stem}-steps.csv"),
-            path.with_suffix(".png"),
-        )
+        table, figure = path.with_suffix(".csv"), path.with_suffix(".png")
+        steps = path.with_name(f"{path.stem}-steps.csv")
         rows = self.rows()
         write_csv(table, list(rows[0]), [list(row.values()) for row in rows])
         write_csv(steps, ["change", "tried", "lds"], [[step.change, step.tried, step.lds] for step in self.steps])
@@ -112,8 +108,7 @@ class Tuned:
         label = "LDS (%); tuning queries chose, so they flatter"
         figures.bars(figure, {"base": base, "chosen": chosen}, title="Recipe found by tuning", label=label)
         comments = "".join(f"# {line}\n" for line in ("A recipe found by patchtrace tune.", *self.summary()))
-        with replacing(path) as temporary:
-            temporary.write_text(f"{comments}\n{self.recipe.to_toml()}", encoding="utf-8")
+        write_text(path, f"{comments}\n{self.recipe.to_toml()}")
         return [path, table, steps, figure]
 
 

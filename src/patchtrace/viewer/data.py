@@ -124,30 +124,10 @@ def look_closer(
     >>> look_closer(result, train.subset([3]), train).view["images"][0]["id"]
     '3'
     """
-    watch, explanation = Watch.of(progress), None
+    watch, explanation, listed = Watch.of(progress), None, result.ranking(query)[:SHOWN]
     first, then = watch.part(0, COMPARING), watch.part(COMPARING, 1)
     if result.nda is not None:  # only what compares patches can be explained
         explanation = explain(result, queries, train, query, images=SHOWN, compute=compute, progress=first)
-    return answer_of(result, queries, train, query, explanation, command=command, frame=frame, progress=then)
-
-
-def answer_of(
-    result: Attribution,
-    queries: ImageSet,
-    train: ImageSet,
-    query: int,
-    explanation: Explanation | None,
-    *,
-    command: str = "",
-    frame: Image.Image | None = None,
-    progress: Progress | None = None,
-) -> Answer:
-    """Put together what there is to see of a query of a result.
-
-    Parameters are those of :func:`look_closer`; ``explanation`` is None for methods that do not compare patches.
-    """
-    listed = result.ranking(query)[:SHOWN]
-    if explanation is not None:
         patches = sum(step.rows * step.columns for step in explanation.steps)
         pixels = len(explanation.steps) * train.shape[1] * train.shape[2]
         each = (5 * patches + 2 * pixels) * 4 // 3
@@ -198,7 +178,7 @@ def answer_of(
     }
     if explanation is None:
         return Answer(view, pictures, [])
-    pairs = explanation.pairs(list(copies), progress=progress)
+    pairs = explanation.pairs(list(copies), progress=then)
     mosaic = explanation.mosaic()
     owners = {copy: place for place, index in enumerate(copies) for copy in (index, *copies[index])}
     owner = np.vectorize(lambda index: owners.get(int(index), 65535), otypes=[np.uint16])(mosaic.owner)
