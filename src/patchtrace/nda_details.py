@@ -161,6 +161,9 @@ class NDADetails:
         Level and scale of each part.
     shortlist : ShortlistFacts, optional
         How an approximate result was made; None for an exact one.
+    normalisers : list of float64 (draws, patches of all steps) or None
+        For each query the log normalisers of its first draws, with which single images can be explained; None where
+        they are not known. They are not saved.
 
     Examples
     --------
@@ -186,6 +189,7 @@ class NDADetails:
     parts: NDArray[np.float32] | None = None
     part_names: tuple[Part, ...] = ()
     shortlist: ShortlistFacts | None = None
+    normalisers: Sequence[NDArray[np.float64] | None] = ()
 
     def check(self, shape: tuple[int, int]) -> None:
         """Raise a PatchtraceError if arrays do not have this shape, (queries, train)."""
@@ -233,7 +237,7 @@ class NDADetails:
         for name, axis in ARRAYS.items():
             rows = [getattr(one, name) for one in parts]
             whole[name] = None if any(row is None for row in rows) else np.concatenate(rows, axis=axis)
-        for name in ("draws", "samples", "ended"):
+        for name in ("draws", "samples", "ended", "normalisers"):
             whole[name] = [value for one in parts for value in getattr(one, name)]
         return replace(parts[0], **whole)
 
