@@ -32,7 +32,7 @@ from patchtrace.progress import Counter, Progress
 
 Floats = NDArray[np.float64]
 
-#: Images that stand for all others in the explanation of an approximate result.
+#: Images that stand for all others in the explanation of an approximate result, if it does not know its normalisers.
 SAMPLE = 1000
 
 
@@ -128,6 +128,7 @@ def explain(
     *,
     images: int = 50,
     draws: int | None = 2,
+    sample: int = SAMPLE,
     compute: Compute | None = None,
     progress: Progress | None = None,
 ) -> Explanation:
@@ -147,6 +148,8 @@ def explain(
     draws : int or None, default 2
         Number of draws of the noise to use, the first of those that the result has. None: all of them, so that the
         numbers add up to the shares of the result. With fewer the explanation has errors of its own.
+    sample : int, default 1000
+        Number of images that stand for all others, where the result is of a shortlist and does not know better.
     compute : Compute, default Compute()
         Engine, device, threads and memory.
     progress : callable, optional
@@ -179,7 +182,7 @@ def explain(
     elif details.shortlist is not None and len(chosen) < len(train):
         listed, others = np.sort(chosen), np.delete(listed, chosen)
         rng = np.random.default_rng((details.recipe.seed, query))
-        rest = rest_of(train, others, chances_of(shares[others], SAMPLE), rng)
+        rest = rest_of(train, others, chances_of(shares[others], sample), rng)
     cost = sum(len(noisy) * step.cost for noisy, step in zip(found.noisy, plan.steps, strict=True))
     total = (len(listed) + (len(rest.images) if rest else 0)) * cost
     count, engine = Counter(progress, total), get_engine(compute, total)

@@ -23,8 +23,9 @@ from patchtrace.drawing.explanation import Look
 from patchtrace.engines import Patchwork
 from patchtrace.engines.contract import turned
 from patchtrace.images import ImageSet
-from patchtrace.nda.explain import Explanation, Pair, Step, explain, outline
+from patchtrace.nda.explain import SAMPLE, Explanation, Pair, Step, explain, outline
 from patchtrace.nda.pace import Clock
+from patchtrace.nda.trial import seconds_of_an_image
 from patchtrace.progress import Progress, Watch
 
 VERSION = 1
@@ -41,6 +42,8 @@ COMPARED_PLACE, STANDS_OUT = 20, 2.0
 COMPARING = 0.1
 #: The part of the time of a query that is the attribution, where there is a limit; the rest is for the closer look.
 ATTRIBUTION = 0.8
+#: After a coarse pass: the part of the time left for a sample that stands for other images, and its least size.
+SAMPLING, LEAST_SAMPLE = 0.4, 100
 #: The part of the time left that the next pairs of patches may take, by the time that the pairs before took.
 NEXT_PAIRS = 0.7
 
@@ -123,8 +126,8 @@ def look_closer(
         The query as it is shown; by default read from its file.
     seconds : float, optional
         Time limit; by default none. The first images have evidence, as many as there is time for, but at least one for
-        each thread; those of a coarse pass alone have none. Normalisers that are not known are computed, whatever time
-        that takes.
+        each thread. After a coarse pass alone, a sample of images is compared, if there is time. Normalisers that are
+        not known for another reason, such as a resumed run, are computed, whatever time that takes.
     pictures : dict of str to Image, optional
         Pictures of an earlier answer, by key, which are not made again; new ones are added.
     progress : callable or Watch, optional
@@ -147,8 +150,14 @@ def look_closer(
     watch, clock, explanation = Watch.of(progress), Clock(seconds), None
     first, then = watch.part(0, COMPARING), watch.part(COMPARING, 1)
     if result.nda is not None:  # only what compares patches can be explained
-        if seconds is None or any(result.nda.draws[query]):
-            explanation = explain(result, queries, train, query, images=SHOWN, compute=compute, progress=first)
+        sample = SAMPLE
+        if seconds is not None and not any(result.nda.draws[query]):  # a coarse pass, which knows no normalisers
+            image = seconds_of_an_image(result.nda.recipe, train.shape[1:], compute)
+            sample = min(SAMPLE, int(SAMPLING * max(0.0, clock.left) / image) - SHOWN)
+        if sample >= LEAST_SAMPLE:
+            explanation = explain(
+                result, queries, train, query, images=SHOWN, sample=sample, compute=compute, progress=first
+            )
         else:
             explanation = outline(result, queries, train, query, images=SHOWN)
     return answer_of(
@@ -259,7 +268,7 @@ def answer_of(
     owners = {copy: place for place, index in enumerate(copies) for copy in (index, *copies[index])}
     owner = np.vectorize(lambda index: owners.get(int(index), 65535), otypes=[np.uint16])(mosaic.owner)
     notes = [
-        "Patches and heat maps are approximate: a sample of images stands for those outside of the shortlist."
+        "Patches and heat maps are approximate: in them a sample of images stands for many others."
     ] * explanation.sampled
     if len(pairs) < len(copies):
         notes.append(f"The time limit left time for the patches of the first {len(pairs)} images.")
