@@ -254,7 +254,7 @@ def test_images_that_leave_the_list_stay_until_the_pointer_does(server, page, me
     page.wait_for_selector(".pt-gone")
     assert len(order(page)) == 12
     page.locator("h1").first.hover()
-    page.wait_for_function("document.querySelectorAll('.pt-item').length === 3")
+    page.wait_for_function("() => document.querySelectorAll('.pt-item').length === 3")
     assert page.locator(".pt-gone").count() == 0
     assert page.locator(".pt-tile[tabindex='0']").count() == 1
 
