@@ -2,7 +2,8 @@
 
     make quality                                         # an hour on two cores; resumes where it was stopped
     .venv/bin/python benchmarks/quality.py grid          # one level and one scale at a time
-    .venv/bin/python benchmarks/quality.py recipes       # whole recipes: chosen on one half, reported on the other
+    .venv/bin/python benchmarks/quality.py chosen        # whole recipes, on the half that chooses
+    .venv/bin/python benchmarks/quality.py reported      # the promising ones, on the other half
     .venv/bin/python benchmarks/quality.py times         # seconds of a query, all recipes in one run
 
 A recipe is chosen on half of the queries and every second subset, and reported on the others. Parts of scores are kept
@@ -135,28 +136,36 @@ def grid() -> None:
     keep("grid", found)
 
 
-def recipes() -> None:
-    """LDS of whole recipes, on the half that chooses and on the other."""
-    for half, named in ((Half(0), CANDIDATES), (Half(1), REPORTED)):
-        both, kept = half.judge(named), {}
-        models = len(half.truths[0].losses)
-        print(f"\n{'reported on' if half.number else 'chosen on'} {len(half.rows)} queries and {models} models\n")
-        print("| recipe | validation | minus `cifar` | generated | minus `cifar` |\n|---|---|---|---|---|")
-        for name in named:
-            cells = []
-            for of_set in both:
-                result, gain = of_set.results[name], of_set.difference(name, "`cifar`")
-                low, high = (100 * end for end in gain.interval)
-                cells += [f"{100 * result.mean:.1f}", f"{100 * gain.mean:+.1f} ({low:+.1f} to {high:+.1f})"]
-            kept[name] = cells
-            print(f"| {name} | {' | '.join(cells)} |", flush=True)
-        keep(f"recipes-{'reported' if half.number else 'chosen'}", kept)
+def chosen() -> None:
+    """LDS of whole recipes, on the half that chooses."""
+    judged(Half(0), CANDIDATES)
+
+
+def reported() -> None:
+    """LDS of promising recipes on the other half, and how much of a list two seeds share."""
+    judged(Half(1), REPORTED)
     print()
+    rows = Half(1).rows[:: len(Half(1).rows) // FEW]
     for name in ("`cifar`", "**3, 5, 5, 7, 9** (default)"):
-        rows = Half(1).rows[:: len(Half(1).rows) // FEW]
         tops = [np.argsort(-store().scores(replace(REPORTED[name], seed=seed), rows))[:, :10] for seed in (0, 1)]
         shared = [len(np.intersect1d(*pair)) for pair in zip(*tops, strict=True)]
         print(f"{name}: two seeds share {np.mean(shared):.1f} of their first 10 after one draw")
+
+
+def judged(half: Half, named: dict[str, Recipe]) -> None:
+    """A table of recipes on both sets of queries."""
+    both, kept = half.judge(named), {}
+    print(f"\n{len(half.rows)} queries and {len(half.truths[0].losses)} models\n")
+    print("| recipe | validation | minus `cifar` | generated | minus `cifar` |\n|---|---|---|---|---|")
+    for name in named:
+        cells = []
+        for of_set in both:
+            result, gain = of_set.results[name], of_set.difference(name, "`cifar`")
+            low, high = (100 * end for end in gain.interval)
+            cells += [f"{100 * result.mean:.1f}", f"{100 * gain.mean:+.1f} ({low:+.1f} to {high:+.1f})"]
+        kept[name] = cells
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    keep(f"recipes-{'reported' if half.number else 'chosen'}", kept)
 
 
 def times() -> None:
@@ -179,6 +188,8 @@ def keep(name: str, found: object) -> None:
     (TRUTH.kept / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
+SECTIONS = {section.__name__: section for section in (grid, chosen, reported, times)}
+
 if __name__ == "__main__":
-    for section in sys.argv[1:] or ("grid", "recipes", "times"):
-        {"grid": grid, "recipes": recipes, "times": times}[section]()
+    for name in sys.argv[1:] or SECTIONS:
+        SECTIONS[name]()

@@ -193,7 +193,8 @@ error=None, chance=None)]
                 arrays[name.removesuffix(".npy")] = np.load(directory / name, allow_pickle=False)
             settings, method = dict(manifest["settings"]), manifest["method"]
             record = manifest["nda"] if manifest["file_version"] >= 3 else record_of_old_run(manifest)
-            if record and record["shortlist"] and method == "nda":  # its name in version 0.1
+            details = NDADetails.from_record(record, settings["recipe"], arrays) if record else None
+            if details and details.shortlist and method == "nda":  # its name in version 0.1
                 method = "nda-shortlist"
             return cls(
                 arrays["scores"],
@@ -204,7 +205,7 @@ error=None, chance=None)]
                 settings,
                 manifest["facts"],
                 tuple(Skipped(**item) for item in manifest["skipped"]),
-                NDADetails.from_record(record, settings["recipe"], arrays) if record else None,
+                details,
             )
         except PatchtraceError:
             raise
@@ -286,6 +287,7 @@ def joined(results: Sequence[Attribution], queries: ImageSet) -> Attribution:
     details = [one.nda for one in results if one.nda is not None]
     return replace(
         first,
+        method=next((one.method for one in results if one.nda and one.nda.shortlist), first.method),
         scores=np.concatenate([one.scores for one in results]),
         shares=np.concatenate([one.shares for one in results]),
         query_ids=queries.ids,

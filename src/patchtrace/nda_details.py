@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from patchtrace.checks import store
 from patchtrace.errors import PatchtraceError
 from patchtrace.recipe import Recipe
 
@@ -101,11 +102,11 @@ class ShortlistFacts:
     Parameters
     ----------
     images, of : int
-        Images that were scored exactly, and images in the collection.
+        Images that were compared in all draws, and images in the collection.
     sampled : int
         Images outside of the shortlist that stand for all others in the normaliser.
-    coarse : Recipe
-        What the coarse pass compared.
+    coarse : Recipe, optional
+        What the coarse pass compared that chose the shortlist; None if it was chosen by draws that compared all images.
     recall : Recall, optional
         Recall measured for shortlists of this length; None if only longer ones were measured.
     """
@@ -113,19 +114,36 @@ class ShortlistFacts:
     images: int
     of: int
     sampled: int
-    coarse: Recipe
+    coarse: Recipe | None
     recall: Recall | None
 
     def sentences(self) -> list[str]:
         """How the result was made, and the measured recall of such results."""
         if not self.images:
             return [f"approximate: the coarse pass over {self.of:,} images, no share is known exactly"]
+        if self.coarse is None:
+            return [
+                f"approximate: the first draws compared all {self.of:,} images, later ones {self.images:,} that may "
+                "reach the list;",
+                "a sample stood for all others, and the errors include what that adds",
+            ]
         words = f"approximate: a coarse pass chose {self.images:,} of the {self.of:,} images"
         if self.recall is None:
             return [f"{words}; the recall of so short a list was not measured"]
         part, ten, hundred = (100 * value for value in self.recall)
         measured = f"{ten:.0f} % of the best 10 and {hundred:.0f} % of the best 100"
         return [f"{words};", f"in benchmarks, a list of {part:g} % of the images had {measured}"]
+
+    def record(self) -> dict[str, Any]:
+        """Plain data."""
+        coarse, recall = self.coarse and self.coarse.to_dict(), self.recall and self.recall._asdict()
+        return {**vars(self), "coarse": coarse, "recall": recall}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> ShortlistFacts:
+        """What :meth:`record` wrote."""
+        coarse = record["coarse"] and Recipe.from_dict(record["coarse"])
+        return cls(**{**record, "coarse": coarse, "recall": record["recall"] and Recall(**record["recall"])})
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,8 +177,8 @@ class NDADetails:
         What each level and scale adds to the scores, before the exponent; they sum to the scores.
     part_names : tuple of Part
         Level and scale of each part.
-    shortlist : ShortlistFacts, optional
-        How an approximate result was made; None for an exact one.
+    shortlists : list of ShortlistFacts or None
+        For each query, how an approximate result was made; None for an exact one, as by default.
     normalisers : list of float64 (draws, patches of all steps) or None
         For each query the log normalisers of its first draws, with which single images can be explained; None where
         they are not known. They are not saved.
@@ -188,8 +206,11 @@ class NDADetails:
     moments: NDArray[np.float64] | None = None
     parts: NDArray[np.float32] | None = None
     part_names: tuple[Part, ...] = ()
-    shortlist: ShortlistFacts | None = None
+    shortlists: list[ShortlistFacts | None] = field(default_factory=list)
     normalisers: Sequence[NDArray[np.float64] | None] = ()
+
+    def __post_init__(self) -> None:
+        store(self, shortlists=self.shortlists or [None] * len(self.ended))
 
     def check(self, shape: tuple[int, int]) -> None:
         """Raise a PatchtraceError if arrays do not have this shape, (queries, train)."""
@@ -198,6 +219,11 @@ class NDADetails:
                 raise PatchtraceError(f"{name} of shape {array.shape} do not match {shape} queries and images")
         if self.parts is not None and self.parts.shape != (len(self.part_names), *shape):
             raise PatchtraceError(f"parts of shape {self.parts.shape} do not match {len(self.part_names)} names")
+
+    @property
+    def shortlist(self) -> ShortlistFacts | None:
+        """How the first approximate query was made; None if all are exact."""
+        return next(filter(None, self.shortlists), None)
 
     @property
     def can_continue(self) -> bool:
@@ -221,8 +247,8 @@ class NDADetails:
                 found.append(f"=: shares that differ by less than {100 * self.tolerance:g} % share a rank")
         elif self.ended[query] in (Ended.PROVISIONAL, Ended.TIME):
             found.append(SENTENCES[self.ended[query]])
-        if self.shortlist is not None:
-            found += self.shortlist.sentences()
+        if (listed := self.shortlists[query]) is not None:
+            found += listed.sentences()
         return found
 
     def known(self, query: int, index: int) -> list[float | None]:
@@ -237,7 +263,7 @@ class NDADetails:
         for name, axis in ARRAYS.items():
             rows = [getattr(one, name) for one in parts]
             whole[name] = None if any(row is None for row in rows) else np.concatenate(rows, axis=axis)
-        for name in ("draws", "samples", "ended", "normalisers"):
+        for name in ("draws", "samples", "ended", "shortlists", "normalisers"):
             whole[name] = [value for one in parts for value in getattr(one, name)]
         return replace(parts[0], **whole)
 
@@ -245,14 +271,10 @@ class NDADetails:
 
     def record(self) -> dict[str, Any]:
         """Everything as plain data, except the arrays and the recipe, which is in the settings."""
-        listed = self.shortlist
         record = {name: getattr(self, name) for name in PLAIN}
         record |= {"noise": self.noise.value, "ended": [ended.value for ended in self.ended]}
-        record |= {"part_names": list(map(list, self.part_names)), "shortlist": None}
-        if listed:
-            recall = listed.recall and listed.recall._asdict()
-            record["shortlist"] = {**vars(listed), "coarse": listed.coarse.to_dict(), "recall": recall}
-        return record
+        record |= {"part_names": list(map(list, self.part_names))}
+        return record | {"shortlists": [one and one.record() for one in self.shortlists]}
 
     @classmethod
     def from_record(
@@ -267,11 +289,9 @@ class NDADetails:
         fields["noise"] = NoiseOrigin(record["noise"])
         fields["ended"] = list(map(Ended, record["ended"]))
         fields["part_names"] = tuple(Part(*name) for name in record["part_names"])
-        if listed := record["shortlist"]:
-            recall = listed["recall"] and Recall(**listed["recall"])
-            fields["shortlist"] = ShortlistFacts(
-                **{**listed, "coarse": Recipe.from_dict(listed["coarse"]), "recall": recall}
-            )
+        # all queries had the same one once
+        listed = record["shortlists"] if "shortlists" in record else [record["shortlist"]] * len(fields["ended"])
+        fields["shortlists"] = [one and ShortlistFacts.from_record(one) for one in listed]
         return cls(Recipe.from_dict(recipe), **fields)
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from patchtrace import NDA, Attribution, ImageSet, Level, Recipe, Scale, explain
+from patchtrace.attribution import joined
+from patchtrace.demo import postcards
 from patchtrace.engines import LocalWork
 from patchtrace.nda import query_run
 from patchtrace.nda.draws import Estimate, chance_of_top
@@ -99,7 +101,7 @@ def test_a_result_of_a_shortlist_is_continued_and_explained(tmp_path):
     assert np.sum(more.nda.draws) > np.sum(first.nda.draws)
     assert np.mean([h.error for h in more.top(10)[0]]) < np.mean([h.error for h in first.top(10)[0]])
     train, query = ImageSet.open(TRAIN), ImageSet.open(QUERY)
-    exact = explain(replace(more, nda=replace(more.nda, shortlist=None)), query, train, images=10)
+    exact = explain(replace(more, nda=replace(more.nda, shortlists=[])), query, train, images=10)
     sampled = explain(more, query, train, images=10, sample=100)
     assert sampled.sampled
     assert not exact.sampled
@@ -117,6 +119,69 @@ def test_a_fresh_result_of_a_shortlist_is_explained_with_its_own_samples():
     exact = explain(NDA(replace(RECIPE, draws=2)).fit(train).attribute(query), query, train, images=10)
     assert set(found.images[:2]) == set(exact.images[:2])
     np.testing.assert_allclose(found.maps().sum(), exact.maps().sum(), rtol=0.25)
+
+
+# -- contenders ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_sampling")
+def test_later_draws_compare_the_contenders_where_there_is_a_time_limit(tmp_path):
+    rules = {"precision": 0.03, "top": 2}
+    found = results(seconds=1e5, **rules)
+    last = found[-1]
+    assert last.method == "nda-shortlist"
+    listed = last.nda.shortlist
+    assert (listed.of, listed.coarse) == (300, None)
+    assert 2 <= listed.images < 100
+    assert "a sample stood for all others" in " ".join(last.remarks(0))
+    # all have the first draws, and shares of their own
+    draws = last.nda.moments[4, 0]
+    assert (draws >= 2).all()
+    assert (draws[:, last.ranking(0)[:2]].sum(axis=0) > 4).all()
+    exact = results(**rules)[-1]
+    assert exact.method == "nda"
+    np.testing.assert_allclose(last.shares[0], exact.shares[0], atol=5 * last.nda.errors.max())
+    # the first draws, which are explained, compared all images
+    assert not explain(last, ImageSet.open(QUERY), ImageSet.open(TRAIN), images=10).sampled
+    # without a limit it is continued with all images, and stays approximate
+    more = NDA(replace(RECIPE, draws=80), stopping=Stopping(**rules)).fit(TRAIN)
+    more = more.attribute(QUERY, start=Attribution.load(last.save(tmp_path)))
+    assert more.nda.draws == [[80, 80]]
+    assert more.method == "nda-shortlist"
+
+
+@pytest.mark.usefixtures("_sampling")
+def test_one_query_may_be_approximate_and_another_exact(tmp_path):
+    rules = {"precision": 0.03, "top": 2}
+    one, other = results(**rules)[-1], results(seconds=1e5, **rules)[-1]
+    both = joined([one, other], ImageSet.open(np.concatenate([QUERY, QUERY])))
+    assert [listed is None for listed in both.nda.shortlists] == [True, False]
+    both = Attribution.load(both.save(tmp_path))
+    assert both.method == "nda-shortlist"
+    assert "approximate" not in " ".join(both.remarks(0))
+    assert "approximate" in " ".join(both.remarks(1))
+
+
+@pytest.mark.slow
+def test_shares_by_contenders_are_unbiased_and_their_intervals_hold():
+    """Against long exact runs, with the sizes of samples that users get."""
+    cards, recipe = postcards(3004, 8), replace(Recipe.for_size(8, 8), draws="auto")
+    train = cards.subset(np.arange(3000))
+    inside, ratios = [], []
+    for number in (3001, 3003):
+        query = cards.subset([number])
+        truth = NDA(replace(recipe, draws=200, seed=1000)).fit(train).attribute(query)
+        best = truth.ranking(0)[:10]
+        shares, errors = truth.shares[0, best], truth.nda.errors[0, best]
+        for seed in range(16):
+            rules = Stopping(seconds=1e5, precision=0.06)
+            found = NDA(replace(recipe, seed=seed), stopping=rules).fit(train).attribute(query)
+            assert found.nda.shortlist.images < 1000
+            wide = np.hypot(found.nda.errors[0, best], errors)
+            inside.append(np.abs(found.shares[0, best] - shares) < 1.96 * wide)
+            ratios.append(found.shares[0, best].sum() / shares.sum())
+    assert 0.93 <= np.mean(inside) <= 0.97
+    assert np.mean(ratios) == pytest.approx(1, abs=0.02)
 
 
 # -- time -----------------------------------------------------------------------------------------------

@@ -182,6 +182,7 @@ def test_after_a_coarse_pass_there_is_evidence_if_a_sample_fits_into_the_time(ma
     _, queries, train, _, whole = made
     monkeypatch.setattr("patchtrace.nda.method.COARSE_FROM", 0)
     monkeypatch.setattr("patchtrace.viewer.data.seconds_of_an_image", lambda *_: image)
+    monkeypatch.setattr("patchtrace.viewer.data.SHOWN", 5)
     recipe = replace(Recipe.for_size(16, 16), draws="auto")
     result = NDA(recipe, stopping=Stopping(seconds=1e-6)).fit(train).attribute(queries)
     found = look_closer(result, queries, train, seconds=seconds)

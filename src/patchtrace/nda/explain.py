@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, product
 from typing import Any, NamedTuple
@@ -179,7 +179,7 @@ def explain(
     rest, listed = None, np.arange(len(train))
     if known is not None:
         listed = np.sort(chosen)
-    elif details.shortlist is not None and len(chosen) < len(train):
+    elif details.shortlists[query] is not None and len(chosen) < len(train):
         listed, others = np.sort(chosen), np.delete(listed, chosen)
         rng = np.random.default_rng((details.recipe.seed, query))
         rest = rest_of(train, others, chances_of(shares[others], sample), rng)
@@ -197,7 +197,9 @@ def explain(
             found.normalisers.append(blocks.log_normaliser)
         found.grids.append(grid.reshape(len(chosen), step.rows, step.columns))
         first += planned.patches
-    return found
+    approximate = details.shortlists[query]
+    of_samples = known is not None and approximate is not None and approximate.coarse is not None
+    return replace(found, sampled=rest is not None or of_samples)
 
 
 def outline(
@@ -227,7 +229,7 @@ def outline(
             steps.append(Step(step.part, step.comparison, weight, rows, columns, some.patchwork))
             noisy.append(noised)
     shares, chosen = result.shares[query].astype(np.float64), result.ranking(query)[:images]
-    return Explanation(steps, train, chosen, [], shares, clean, noisy, [], threads, details.shortlist is not None)
+    return Explanation(steps, train, chosen, [], shares, clean, noisy, [], threads)
 
 
 def _details(result: Attribution, queries: ImageSet, train: ImageSet, query: int) -> NDADetails:

@@ -1,8 +1,8 @@
 """One query of NDA: its draws so far, more of them, and what is known of it in the end.
 
-Draws compare all images. With ``draws="auto"`` and a time limit that is too short for that, a coarse pass chooses a
-shortlist: then draws compare those of it that may still reach the list, and a sample of all others, which stand for
-them in the normaliser.
+The first draws compare all images. With a time limit, later ones compare only those that may still reach the list, and
+a sample of all others, which stand for them in the normaliser. Where the limit is too short for all images, a coarse
+pass chooses a shortlist, and draws compare that in the same way. Without a limit all draws compare all images.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ Places = NDArray[np.intp]
 #: The fields of a level's moments, as they are saved.
 KEPT = ("mean", "squares", "inner", "samples", "draws")
 #: An image that is below the last of the list even if both are off by so many errors gets no more draws.
-ERRORS = 3
+ERRORS = 2
 #: Images that are sampled for the normaliser: at the least, and for each contender.
-LEAST_SAMPLE, SAMPLED = 800, 2
-#: The part by which all work so far grows in a round.
+LEAST_SAMPLE, SAMPLED = 1000, 1
+#: The part by which draws grow in a round.
 GROWTH = 0.3
+#: Draws compare contenders and a sample where that is at most this part of the collection.
+FOCUSED_PART = 0.5
 #: The part of the progress that is for the coarse pass.
 COARSE_WORK = 0.1
 #: Images in the trial that times the first comparisons, and seconds that make it long enough to be believed: what a
@@ -138,10 +140,11 @@ class QueryRun:
         assert start.nda is not None
         assert start.nda.moments is not None
         found = start.nda.moments[:, query]
-        if start.nda.shortlist is not None:
+        listed = np.flatnonzero(found[KEPT.index("draws"), 0])
+        if len(listed) < len(self.setting.train):
             self.coarse = start.shares[query].astype(np.float64)
-            self._start(np.flatnonzero(found[KEPT.index("draws"), 0]))
-            found = found[..., self.listed]
+            self._start(listed)
+            found = found[..., listed]
         for level, moments in enumerate(self.moments):
             for name, values in zip(KEPT, found[:, level], strict=True):
                 setattr(moments, name, values.copy())
@@ -150,11 +153,6 @@ class QueryRun:
     def drawn(self) -> bool:
         """Whether there is a draw of each level."""
         return all(moments.most > 0 for moments in self.moments)
-
-    @property
-    def spent(self) -> float:
-        """The work of all draws so far, without samples."""
-        return sum(level.cost * float(m.draws.sum()) for level, m in zip(self.plan.levels, self.moments, strict=True))
 
     # -- rounds -----------------------------------------------------------------------------------------
 
@@ -270,16 +268,19 @@ class QueryRun:
         return Ended.TIME if clock.left <= 0 else None
 
     def _next_round(self, found: Estimate, clock: Clock) -> tuple[list[int], Places | None]:
-        """The draws that each level has after the next round, and the images of a shortlist that are compared in it."""
-        rules = self.setting.stopping
-        contested: Places | None = None
+        """The draws that each level has after the next round, and the images that it compares; None: all."""
+        rules, everything = self.setting.stopping, len(self.moments[0].mean)
         best = np.argsort(-found.mean, kind="stable")[: 2 * rules.top]
-        if self.listed is not None:
+        contested: Places | None = None
+        if self.listed is not None or clock.limit < np.inf:
             contested = np.union1d(contenders(found, rules.top, rules.tolerance, ERRORS), best)
             self._compare(len(contested))
+            if self.listed is None and self.compared + self.sampled > FOCUSED_PART * everything:
+                contested = None
+                self._compare(everything)
         each = self.compared + self.sampled
         costs = [level.cost * each for level in self.plan.levels]
-        work = GROWTH * self.spent
+        work = GROWTH * sum(cost * moments.most for cost, moments in zip(costs, self.moments, strict=True))
         if clock.limit < np.inf:
             work = min(work, 0.9 * max(0.0, clock.left) / self.pace.unit())
         added = next_pairs(self.moments, best, costs, max(1.0, work), rules.most_draws)
@@ -377,13 +378,7 @@ class QueryRun:
         else:
             assert self.coarse is not None
             mean = error = chance = self.coarse * self.plan.patches
-        shortlist, others = None, None
-        if self.listed is not None or not self.drawn:
-            assert setting.coarse is not None or self.coarse is not None
-            images = len(setting.train)
-            count = 0 if self.listed is None else len(self.listed)
-            recipe = setting.coarse.recipe if setting.coarse else self.plan.recipe
-            shortlist = ShortlistFacts(count, images, self.sampled, recipe, measured_recall(count / images))
+        others = None
         if self.listed is not None and self.drawn:
             others = self._estimated(mean)
             mean, error, chance = (
@@ -408,7 +403,7 @@ class QueryRun:
             moments=moments,
             parts=self._parts() if setting.parts else None,
             part_names=tuple(step.part for step in self.plan.steps) if setting.parts else (),
-            shortlist=shortlist,
+            shortlists=[self._shortlist()],
             normalisers=[self._normalisers()],
         )
 
@@ -417,6 +412,18 @@ class QueryRun:
         if not self.drawn or not all(self.normalisers):
             return None
         return np.concatenate([np.concatenate(kept)[:EXPLAINED_DRAWS] for kept in self.normalisers], axis=1)
+
+    def _shortlist(self) -> ShortlistFacts | None:
+        """How the result is approximate; None if all draws compared all images."""
+        images = len(self.setting.train)
+        if self.listed is not None or not self.drawn:
+            count = 0 if self.listed is None else len(self.listed)
+            coarse = self.setting.coarse.recipe if self.setting.coarse else self.plan.recipe
+            return ShortlistFacts(count, images, self.sampled, coarse, measured_recall(count / images))
+        in_all = np.all([moments.draws == moments.most for moments in self.moments], axis=0)
+        if in_all.all():
+            return None
+        return ShortlistFacts(int(in_all.sum()), images, self.sampled, None, None)
 
     def _parts(self) -> NDArray[np.float32]:
         """What each level and scale adds to the scores, in the mean over draws: (parts, 1, train)."""
