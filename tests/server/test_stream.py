@@ -192,7 +192,7 @@ def test_the_viewer_opens_before_the_end_and_firms_up(page, method):
     wait_for_share(page, "card-007", largest)
     page.wait_for_selector("#work-state:text('done in')")
     assert order(page)[0] == "card-007"
-    assert page.locator(".pt-later").inner_text() == ""
+    page.wait_for_selector(".pt-later:empty", state="attached")
     assert page.locator(".pt-bar").first.bounding_box() == bar
     assert page.inner_text("#status") == "q.png: done"
     page.locator(".pt-query").hover()
@@ -213,7 +213,7 @@ def test_nothing_moves_under_the_pointer(page, method):
     page.locator("h1").first.hover()
     page.wait_for_selector(".pt-item:first-child [title='card-007']")
     assert order(page) != before
-    assert page.locator(".pt-later").inner_text() == ""
+    page.wait_for_selector(".pt-later:empty", state="attached")
     assert "card-007 accounts for" in page.locator(".pt-lead").inner_text()
 
 
