@@ -2,7 +2,8 @@
 
     make screenshots
 
-The collection is 400 drawn postcards of 192 x 192 pixels; the query is put together from three of them.
+The collection is 400 drawn postcards of 192 x 192 pixels; the query is put together from three of them. The page has
+1,000, so that there is something to compute.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from patchtrace.demo import postcards
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 WIDE = {"width": 1280, "height": 960}
+TALL = {"width": 1440, "height": 1200}
 PHONE = {"width": 390, "height": 844}
 
 
-def drawn(folder: Path) -> tuple[Path, Path]:
+def drawn(folder: Path, count: int) -> tuple[Path, Path]:
     """The collection and the query, as files."""
-    cards = postcards(400, 192)
+    cards = postcards(count, 192)
     train = folder / "postcards"
     train.mkdir()
     for index, name in enumerate(cards.ids):
@@ -69,43 +71,58 @@ def of_report(browser: Browser, report: Path) -> None:
 
 def hover(page: Page) -> None:
     """Over the lower right of the query."""
-    box = page.locator("canvas").first.bounding_box()
+    box = page.locator(".pt-query").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 0.75 * box["height"])
     page.wait_for_timeout(300)
 
 
 def of_server(browser: Browser, train: Path, query: Path) -> None:
-    process = subprocess.Popen(
-        patchtrace("serve", "--train", train, "--no-open", "-q"), stdout=subprocess.PIPE, text=True
-    )
+    """The answer as it firms up: the first, one on the way, the last with the pointer on the query."""
+    rules = ("--preset", "cifar-stable", "--draws", "auto", "--precision", 0.05, "--exact")  # the same on any machine
+    command = patchtrace("serve", "--train", train, *rules, "--no-open", "-q")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        page = browser.new_page(viewport=WIDE)
+        page = browser.new_page(viewport=TALL)
         loaded: list[int] = []
         page.on("response", lambda answer: loaded.append(int(answer.headers.get("content-length", 0))))
         page.goto(process.stdout.readline().strip())
         page.set_input_files("input[type=file]", query)
-        page.wait_for_timeout(6000)
-        page.screenshot(path=DOCS / "server.png")
-        page.wait_for_selector(".pt-tile", timeout=300_000)
-        page.wait_for_timeout(3000)
+        for name, note in (("1-first", "first answer, still being computed"), ("2-halfway", "still being computed")):
+            page.wait_for_selector(f".pt-later:text-is('{note}')", timeout=300_000)
+            settled(page)
+            page.screenshot(path=DOCS / f"answer-{name}.png")
+        page.wait_for_selector("#work-state:text('done in')", timeout=300_000)
+        page.wait_for_selector(".pt-later:empty", state="attached")
+        settled(page)
         print(f"the page with a result loads {sum(loaded) / 1e6:.2f} MB in {len(loaded)} answers before it is touched")
+        hover(page)
+        page.wait_for_function("() => !document.querySelector('.pt-left').innerText.includes('to go')")
+        page.wait_for_timeout(500)
+        page.screenshot(path=DOCS / "answer-3-end.png")
     finally:
         process.terminate()
         process.wait(10)
 
 
+def settled(page: Page) -> None:
+    """Until all pictures are there and have found their places."""
+    page.wait_for_function("() => [...document.images].every((image) => image.complete)")
+    page.wait_for_timeout(400)
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        train, query = drawn(Path(folder))
+        train, query = drawn(Path(folder), 400)
         report = Path(folder) / "report.html"
         subprocess.run(
             patchtrace("attribute", query.name, "--train", train.name, "--report", report.name), check=True, cwd=folder
         )
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
         of_report(browser, report)
-        of_server(browser, train, query)
+        shutil.rmtree(train)
+        of_server(browser, *drawn(Path(folder), 1000))
         browser.close()
 
 

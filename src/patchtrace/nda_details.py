@@ -179,6 +179,9 @@ class NDADetails:
         Level and scale of each part.
     shortlists : list of ShortlistFacts or None
         For each query, how an approximate result was made; None for an exact one, as by default.
+    normalisers : list of float64 (draws, patches of all steps) or None
+        For each query the log normalisers of its first draws, with which single images can be explained; None where
+        they are not known. They are not saved.
 
     Examples
     --------
@@ -204,6 +207,7 @@ class NDADetails:
     parts: NDArray[np.float32] | None = None
     part_names: tuple[Part, ...] = ()
     shortlists: list[ShortlistFacts | None] = field(default_factory=list)
+    normalisers: Sequence[NDArray[np.float64] | None] = ()
 
     def __post_init__(self) -> None:
         store(self, shortlists=self.shortlists or [None] * len(self.ended))
@@ -259,7 +263,7 @@ class NDADetails:
         for name, axis in ARRAYS.items():
             rows = [getattr(one, name) for one in parts]
             whole[name] = None if any(row is None for row in rows) else np.concatenate(rows, axis=axis)
-        for name in ("draws", "samples", "ended", "shortlists"):
+        for name in ("draws", "samples", "ended", "shortlists", "normalisers"):
             whole[name] = [value for one in parts for value in getattr(one, name)]
         return replace(parts[0], **whole)
 

@@ -93,7 +93,7 @@ def test_listed_shares_are_known_to_the_precision_that_is_asked_for():
 
 
 @pytest.mark.usefixtures("_sampling")
-def test_a_result_of_a_shortlist_is_continued_and_explained(tmp_path, monkeypatch):
+def test_a_result_of_a_shortlist_is_continued_and_explained(tmp_path):
     first = NDAShortlist(40, RECIPE, stopping=Stopping(precision=0.2)).fit(TRAIN).attribute(QUERY)
     first = Attribution.load(first.save(tmp_path))
     more = NDA(RECIPE, stopping=Stopping(precision=0.03)).fit(TRAIN).attribute(QUERY, start=first)
@@ -102,11 +102,23 @@ def test_a_result_of_a_shortlist_is_continued_and_explained(tmp_path, monkeypatc
     assert np.mean([h.error for h in more.top(10)[0]]) < np.mean([h.error for h in first.top(10)[0]])
     train, query = ImageSet.open(TRAIN), ImageSet.open(QUERY)
     exact = explain(replace(more, nda=replace(more.nda, shortlists=[])), query, train, images=10)
-    monkeypatch.setitem(explain.__globals__, "SAMPLE", 100)
-    sampled = explain(more, query, train, images=10)
+    sampled = explain(more, query, train, images=10, sample=100)
     assert sampled.sampled
     assert not exact.sampled
     np.testing.assert_allclose(sampled.maps().sum(), exact.maps().sum(), rtol=0.25)
+
+
+@pytest.mark.usefixtures("_sampling")
+def test_a_fresh_result_of_a_shortlist_is_explained_with_its_own_samples():
+    """No other image is compared again, and the explanation adds up to the shares that are shown."""
+    train, query = ImageSet.open(TRAIN), ImageSet.open(QUERY)
+    result = NDAShortlist(40, replace(RECIPE, draws=2)).fit(train).attribute(query)
+    found = explain(result, query, train, images=10)
+    assert found.sampled
+    np.testing.assert_allclose(found.maps().sum(axis=(1, 2)), result.shares[0, found.images], rtol=1e-5)
+    exact = explain(NDA(replace(RECIPE, draws=2)).fit(train).attribute(query), query, train, images=10)
+    assert set(found.images[:2]) == set(exact.images[:2])
+    np.testing.assert_allclose(found.maps().sum(), exact.maps().sum(), rtol=0.25)
 
 
 # -- contenders ------------------------------------------------------------------------------------------
@@ -129,7 +141,8 @@ def test_later_draws_compare_the_contenders_where_there_is_a_time_limit(tmp_path
     exact = results(**rules)[-1]
     assert exact.method == "nda"
     np.testing.assert_allclose(last.shares[0], exact.shares[0], atol=5 * last.nda.errors.max())
-    assert explain(last, ImageSet.open(QUERY), ImageSet.open(TRAIN), images=10).sampled
+    # the first draws, which are explained, compared all images
+    assert not explain(last, ImageSet.open(QUERY), ImageSet.open(TRAIN), images=10).sampled
     # without a limit it is continued with all images, and stays approximate
     more = NDA(replace(RECIPE, draws=80), stopping=Stopping(**rules)).fit(TRAIN)
     more = more.attribute(QUERY, start=Attribution.load(last.save(tmp_path)))

@@ -98,7 +98,8 @@ def test_damaged_work_is_done_again_and_said(tmp_path):
     whole = run(tmp_path)
     for path in tmp_path.iterdir():
         raw = bytearray(path.read_bytes())
-        raw[len(raw) // 2] ^= 1
+        middle = slice(len(raw) // 2, len(raw) // 2 + 200)  # not only the date of an array, which nobody reads
+        raw[middle] = bytes(byte ^ 1 for byte in raw[middle])
         path.write_bytes(raw)
     with pytest.warns(UserWarning, match="damaged and computed again"):
         again = run(tmp_path)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from patchtrace import NDA, ImageSet, Level, PatchtraceError, PixelSimilarity, Recipe, Scale, explain
+from patchtrace import NDA, Attribution, ImageSet, Level, PatchtraceError, PixelSimilarity, Recipe, Scale, explain
 from patchtrace.engines import NoisyQuery, Question
 from patchtrace.engines.reference import ReferenceEngine
 from patchtrace.nda.explain import spread
@@ -59,6 +59,35 @@ def test_everything_adds_up_to_the_share_and_to_the_score(train, queries, border
         place = list(found.images).index(pair.index)
         for grid, of_pair in zip(found.grids, pair.grids, strict=True):
             np.testing.assert_allclose(grid[place], of_pair, rtol=1e-4, atol=1e-7)
+
+
+def forgetful(result):
+    """The same as if it had been saved and loaded: normalisers are not known."""
+    return replace(result, nda=replace(result.nda, normalisers=()))
+
+
+@pytest.mark.parametrize("draws", [1, 2, 5])
+@pytest.mark.parametrize("flips", [False, True])
+def test_normalisers_that_are_known_need_the_explained_images_only(train, queries, draws, flips):
+    result = made(train, queries, replace(RECIPE, draws=draws, flips=flips))
+    compared = []
+    found, again = (
+        explain(one, queries, train, 1, images=4, progress=lambda _, total, one=one: compared.append((one, total)))
+        for one in (result, forgetful(result))
+    )
+    assert compared[-1][1] / compared[0][1] == len(train) / 4
+    for one, other in ((found.grids, again.grids), (found.normalisers, again.normalisers)):
+        for known, computed in zip(one, other, strict=True):
+            np.testing.assert_allclose(known, computed, rtol=1e-5, atol=1e-9)
+
+
+def test_normalisers_are_known_after_a_kill_and_not_after_loading(train, queries, tmp_path):
+    first, second = (made(train, queries, checkpoint=tmp_path / "unfinished") for _ in range(2))
+    for one, other in zip(first.nda.normalisers, second.nda.normalisers, strict=True):
+        np.testing.assert_array_equal(one, other)
+    first.save(tmp_path / "run")
+    assert not Attribution.load(tmp_path / "run").nda.normalisers
+    assert explain(Attribution.load(tmp_path / "run"), queries, train).grids
 
 
 def test_all_pairs_of_patches_are_those_of_the_oracle(train, queries):

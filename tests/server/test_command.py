@@ -109,3 +109,22 @@ def test_a_collection_that_is_no_pictures_is_refused(tmp_path):
     path = tmp_path / "latents.npy"
     np.save(path, np.zeros((4, 4, 32, 32), np.float32))
     assert isinstance(call("--train", str(path), "--layout", "NCHW").exception, PatchtraceError)
+
+
+@pytest.mark.parametrize(
+    ("options", "whole", "attribution"),
+    [
+        (["--draws", "auto"], 60, 48),
+        (["--draws", "auto", "--seconds", "10"], 10, 8),
+        (["--draws", "auto", "--seconds", "0"], None, None),
+        (["--draws", "auto", "--exact"], None, None),
+        (["--draws", "2"], None, 48),  # not used
+    ],
+)
+def test_the_time_limit_leaves_some_for_the_closer_look(opened, train, monkeypatch, options, whole, attribution):
+    served = []
+    monkeypatch.setattr(LocalServer, "run", lambda server: served.append(server.jobs.work) or server._socket.close())
+    assert call("--train", train, "--no-open", *options).exit_code == 0
+    (work,) = served
+    assert work.seconds == whole
+    assert work.method.stopping.seconds == attribution

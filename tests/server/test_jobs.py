@@ -212,7 +212,7 @@ def test_results_are_bounded_in_number_and_the_oldest_go_first(start):
 
 
 def test_results_are_bounded_in_bytes(start):
-    size = sum(map(len, pack("x", answer("a"))[0:1])) + 5000
+    size = sum(map(len, pack("x", answer("a"), {})[0:1])) + 5000
     jobs = start(Work(), kept_bytes=3 * size)
     made = []
     for _ in range(8):
@@ -255,7 +255,7 @@ def test_closing_interrupts_what_runs_and_drops_what_waits(start):
 def test_pictures_and_evidence_get_addresses_and_the_answer_is_left_alone():
     given = answer("a")
     before = json.dumps(given.view)
-    packed = pack("the-id", given)
+    packed = pack("the-id", given, {})
     view = json.loads(packed.view)
     assert json.dumps(given.view) == before
     places = [view["query"], *view["images"], *view["opponents"]]

@@ -6,17 +6,18 @@ import base64
 import io
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from patchtrace import NDA, ImageSet, Recipe
+from patchtrace import NDA, Compute, ImageSet, Recipe, Stopping, explain
 from patchtrace.engines import NoisyQuery
 from patchtrace.engines.reference import noisy_patches
 from patchtrace.nda.explain import spread
-from patchtrace.viewer.data import encoded, look_closer, packed
-from patchtrace.viewer.report import make_report
+from patchtrace.viewer.data import answer_of, encoded, first_look, look_closer, packed
+from patchtrace.viewer.report import make_report, render_report
 
 
 def unpacked(array):
@@ -43,8 +44,14 @@ def made(photos):
     train = ImageSet.open(photos, size=16)
     queries = train.open_like(photos / "00.png")
     result = NDA(Recipe.for_size(16, 16)).fit(train).attribute(queries)
-    answer = look_closer(result, queries, train, command="patchtrace x")
-    return result, queries, train, answer.look.explanation, answer
+    explanation = explain(result, queries, train)
+    return (
+        result,
+        queries,
+        train,
+        explanation,
+        answer_of(result, queries, train, 0, explanation, command="patchtrace x"),
+    )
 
 
 def test_the_view_is_plain_json_with_the_facts(made):
@@ -94,8 +101,8 @@ def test_noised_patches_can_be_put_together_from_the_view(photos):
         train = ImageSet.open(photos, size=16)
         recipe = Recipe.for_size(16, 16)
         result = NDA(Recipe(recipe.levels, draws=draws)).fit(train).attribute(train.subset([3]))
-        answer = look_closer(result, train.subset([3]), train)
-        view, explanation = answer.view, answer.look.explanation
+        explanation = explain(result, train.subset([3]), train)
+        view = answer_of(result, train.subset([3]), train, 0, explanation).view
         for number, step in enumerate(view["steps"]):
             if step["pool"] > 1:
                 continue
@@ -149,6 +156,52 @@ def test_maps_from_the_view_are_those_of_the_explanation(made):
             visible = by_hand[rows, columns]
             visible += grid[r, c] / visible.size
     np.testing.assert_allclose(found, by_hand, rtol=1e-9)
+
+
+def test_with_little_time_the_first_images_have_evidence_and_the_page_says_so(made):
+    result, queries, train, _, whole = made
+    few = look_closer(result, queries, train, compute=Compute(threads=2), seconds=1e-9)
+    assert len(few.evidence) == 2
+    assert few.evidence == whole.evidence[:2]
+    assert few.view["evidence_note"] == "The time limit left time for the patches of the first 2 images."
+    assert few.view["images"] == whole.view["images"]
+    assert few.view["mosaic"] == whole.view["mosaic"]
+    assert few.view["evidence_note"] in render_report(few.inlined())
+
+
+def test_with_enough_time_nothing_is_missing(made):
+    result, queries, train, _, whole = made
+    found = look_closer(result, queries, train, seconds=1000, command="patchtrace x")
+    assert found.evidence == whole.evidence
+    assert found.view == whole.view
+    assert found.view["evidence_note"] == ""
+
+
+@pytest.mark.parametrize(("seconds", "image"), [(1.0, 1.0), (1000.0, 1e-3)])
+def test_after_a_coarse_pass_there_is_evidence_if_a_sample_fits_into_the_time(made, monkeypatch, seconds, image):
+    _, queries, train, _, whole = made
+    monkeypatch.setattr("patchtrace.nda.method.COARSE_FROM", 0)
+    monkeypatch.setattr("patchtrace.viewer.data.seconds_of_an_image", lambda *_: image)
+    monkeypatch.setattr("patchtrace.viewer.data.SHOWN", 5)
+    recipe = replace(Recipe.for_size(16, 16), draws="auto")
+    result = NDA(recipe, stopping=Stopping(seconds=1e-6)).fit(train).attribute(queries)
+    found = look_closer(result, queries, train, seconds=seconds)
+    fits = seconds > 1
+    note = "are approximate" if fits else "The time limit left no time to compare patches"
+    assert len(found.evidence) == (len(found.view["images"]) if fits else 0)
+    assert note in found.view["evidence_note"]
+    assert note in render_report(found.inlined())
+    assert len(found.view["steps"]) == len(whole.view["steps"])
+
+
+def test_images_that_tie_share_a_rank(made):
+    result, queries, train, _, whole = made
+    assert [image["rank"] for image in whole.view["images"][:3]] == [1, 3, 4]  # its near-duplicate has rank 2
+    level = np.full_like(result.shares, 0.05)
+    tied = replace(result, scores=level, shares=level, nda=replace(result.nda, tolerance=0.1))
+    view = first_look(tied, queries, train, "first answer").view
+    assert {(image["rank"], image["tied"]) for image in view["images"]} == {(1, True)}
+    assert view["pending"] == "first answer"
 
 
 def test_arrays_are_packed_to_their_type():

@@ -17,9 +17,19 @@ from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.cli import options as opts
 from patchtrace.cli.common import echo_json, ended, note, progress_bar, table, write_run
 from patchtrace.cli.kinds import COUNT, NEW_FILE, SEED, SOURCE
-from patchtrace.cli.values import check_method, check_output, check_outside, method_from, opened_from, read_pictures
+from patchtrace.cli.values import (
+    check_method,
+    check_output,
+    check_outside,
+    method_from,
+    opened_from,
+    read_pictures,
+    recipe_for,
+    seconds_from,
+)
 from patchtrace.nda.checkpoint import cache
-from patchtrace.viewer.data import look_closer
+from patchtrace.nda.pace import Clock
+from patchtrace.viewer.data import ATTRIBUTION, look_closer
 from patchtrace.viewer.report import make_report
 
 #: Where a run keeps unfinished work, inside its output directory.
@@ -94,7 +104,11 @@ def attribute(context: click.Context, /, **options: Any) -> int:
     if output:
         check_output(output, *options["train"], *options["query"])
     train, queries = read_pictures(options)
-    method = method_from(options, train, recipe, checkpoint=output and output / UNFINISHED)
+    recipe, reports = recipe_for(recipe, options, train), _reports(options["report"], len(queries))
+    part = ATTRIBUTION if reports else 1.0
+    method = method_from(options, train, recipe, part=part, checkpoint=output and output / UNFINISHED)
+    limit = seconds_from(options, recipe)
+    clock = Clock(limit and limit * len(queries))
     if options["verbose"]:
         channels, height, width = train.shape
         size = f"{len(queries)} queries, {len(train)} images, {height} x {width}, {channels} channels"
@@ -117,10 +131,13 @@ def attribute(context: click.Context, /, **options: Any) -> int:
     if output:
         listed = write_run(result, queries, train, output, options["format"] or "csv")
         cache(output / UNFINISHED).clear()
-    for query, path in enumerate(_reports(options["report"], len(queries))):
+    for query, path in enumerate(reports):
         with progress_bar("looking closer", quiet) as progress:
             command = shlex.join(["patchtrace", *sys.argv[1:]])
-            answer = look_closer(result, queries, train, query, compute=compute, command=command, progress=progress)
+            seconds = limit and max(0.0, clock.left) / (len(reports) - query)
+            answer = look_closer(
+                result, queries, train, query, compute=compute, command=command, seconds=seconds, progress=progress
+            )
             make_report(path, answer)
         note(f"written to {path}", quiet=quiet)
     if options["json"]:

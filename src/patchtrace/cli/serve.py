@@ -11,7 +11,7 @@ import click
 from patchtrace.cli import options as opts
 from patchtrace.cli.common import note, printable
 from patchtrace.cli.kinds import COUNT
-from patchtrace.cli.values import check_method, method_from, read_collection
+from patchtrace.cli.values import check_method, method_from, read_collection, recipe_for, seconds_from
 
 #: Packages that the page is made with.
 REQUIRED = ("starlette", "uvicorn", "jinja2")
@@ -48,10 +48,13 @@ def serve(context: click.Context, /, **options: Any) -> int:
     if missing:
         raise click.UsageError(f"the page needs {', '.join(missing)}: install with  pip install 'patchtrace[web]'")
     from patchtrace.server import LocalServer, QueryWork
+    from patchtrace.viewer.data import ATTRIBUTION
 
     recipe, compute = check_method(context, options)
     train = read_collection(options)
-    work = QueryWork(method_from(options, train, recipe), compute)
+    recipe = recipe_for(recipe, options, train)
+    method = method_from(options, train, recipe, part=ATTRIBUTION)
+    work = QueryWork(method, compute, seconds_from(options, recipe))
     names = ", ".join(Path(path).resolve().name for path in options["train"])
     facts = [("Collection", printable(names)), *work.facts()]
     server = LocalServer(work, host=options["host"], port=options["port"] or 0, facts=facts)

@@ -90,10 +90,16 @@ def compute_from(options: Options) -> Compute:
         raise click.UsageError(str(error)) from error
 
 
-def stopping_from(options: Options, top: int | None = None) -> Stopping:
-    """The Stopping that the options describe."""
+def seconds_from(options: Options, recipe: Recipe) -> float | None:
+    """The time limit for a query; None: there is none."""
+    limited = recipe.draws == "auto" and not options["exact"]
+    return options["seconds"] or None if limited else None
+
+
+def stopping_from(options: Options, top: int | None = None, part: float = 1.0) -> Stopping:
+    """The Stopping that the options describe, with a part of their time limit."""
     rules = {name: options[name] for name in STOPPING if name != "exact"}
-    rules["seconds"] = None if options["exact"] else options["seconds"] or None
+    rules["seconds"] = None if options["exact"] else part * options["seconds"] or None
     return Stopping(top=top or options["top"], **rules)
 
 
@@ -103,9 +109,9 @@ def resources_from(options: Options, train: ImageSet, **more: Any) -> Resources:
     return Resources(train=train, compute=compute_from(options), **configured, **more)
 
 
-def method_from(options: Options, train: ImageSet, recipe: Recipe | None, **more: Any) -> Method:
-    """The method of --method, fitted to the collection."""
-    more |= {"recipe": recipe_for(recipe, options, train), "stopping": stopping_from(options)}
+def method_from(options: Options, train: ImageSet, recipe: Recipe, *, part: float = 1.0, **more: Any) -> Method:
+    """The method of --method, fitted to the collection, with a part of the time limit."""
+    more |= {"recipe": recipe, "stopping": stopping_from(options, part=part)}
     resources = resources_from(options, train, **set_in(options, "model", "seed", "draws"), **more)
     return make_method(options["method"], resources).fit(train)
 

@@ -202,6 +202,8 @@ class DaskWork:
     def finish(self, group: _Group) -> Float64:
         """Wait for a group, and sum its answers: (versions, train)."""
         total = self._total(group, group.units)
+        if group.job.keep:
+            group.job.keep(total)
         sums: dict[int, Float64] = {}
         self._collect([self._ask(_sums, unit.answers, total) for unit in group.units], sums.__setitem__)
         return np.concatenate([sums[number] for number in sorted(sums)], axis=1)
@@ -229,7 +231,7 @@ class DaskWork:
     def _sent(self, group: _Group, images: ImageSet) -> list[_Unit]:
         """Compare these images, some at a time."""
         some = group.size * group.run * self._runs_of_a_task(group)
-        job = group.job._replace(progress=None)
+        job = group.job._replace(progress=None, keep=None)
         units = []
         for start in range(0, len(images), some):
             stop = min(start + some, len(images))

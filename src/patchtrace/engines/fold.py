@@ -42,12 +42,14 @@ class Rest(NamedTuple):
 class Job(NamedTuple):
     """A query to be compared with the whole set.
 
-    ``progress`` is called with the number of images done since the last call, each counted once for each version.
+    ``progress`` is called with the number of images done since the last call, each counted once for each version;
+    ``keep`` with the log normaliser of the whole set, (versions, patches), for some versions after the other.
     """
 
     query: NoisyQuery
     comparison: Comparison
     progress: Callable[[int], None] | None = None
+    keep: Callable[[Float64], None] | None = None
 
     def part(self, first: int, last: int) -> Job:
         """The same with some versions of the query."""
@@ -82,6 +84,8 @@ class LocalWork(NamedTuple):
                 with closing(Blocks(self.budget.waiting, run)) as blocks:
                     for block in self.answers(some, size):
                         blocks.add(block)
+                    if job.keep:
+                        job.keep(blocks.log_normaliser)
                     parts.append(np.concatenate([summed_masses(part, block) for part, block in blocks], axis=1))
             yield np.concatenate(parts)
 
@@ -125,7 +129,7 @@ class LocalWork(NamedTuple):
 
     def answers(self, job: Job, size: int, colours: bool = False) -> Iterator[BlockResult]:
         """What the engine answers for each block of ``size`` images, with their mirrors where flips count."""
-        query, comparison, progress = job
+        query, comparison, progress, _ = job
         for start in range(0, len(self.train), size):
             block = self.train.block(start, start + size)
             question = Question(query, block, comparison, self.budget.scratch, colours)
@@ -196,6 +200,8 @@ def sampled_masses(work: LocalWork, job: Job, rests: Sequence[Rest]) -> Float64:
     found = []
     for number, rest in enumerate(rests):
         with work.compared(job.part(number, number + 1), rest=rest) as blocks:
+            if job.keep:
+                job.keep(blocks.log_normaliser)
             found.append(np.concatenate([summed_masses(part, block) for part, block in blocks], axis=1))
     return np.concatenate(found)
 
@@ -246,6 +252,10 @@ class Blocks:
     def count_in(self, groups: Float64) -> None:
         """Count others in the whole, of which groups of a sample tell: see :func:`part_of_listed`."""
         self._part = part_of_listed(groups - self._total.whole()[..., None])
+
+    def within(self, log_normaliser: Float64) -> None:
+        """Take the set as a part of a larger one, of which this is known."""
+        self._part = np.exp(self._total.whole() - log_normaliser)
 
     def add(self, result: BlockResult) -> None:
         """The answer for the next block."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -175,6 +175,10 @@ class Method(ABC):
         -------
         Attribution
         """
+
+    def stream(self, queries: Any, *, progress: Progress | None = None) -> Iterator[Attribution]:
+        """Results of growing certainty, for one query after the other; most methods have one result for all."""
+        yield self.attribute(queries, progress=progress)
 
     def tunable_scores(self, queries: Any, *, progress: Progress | None = None) -> dict[str, NDArray[np.float32]]:
         """Scores (queries, train) for each value of a setting that has to be chosen by retraining, by its text.

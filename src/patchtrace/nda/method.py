@@ -25,12 +25,14 @@ from patchtrace.methods.base import Method, Resources
 from patchtrace.nda.checkpoint import Checkpoint
 from patchtrace.nda.coarse import Coarse, coarse_factor, coarse_recipe
 from patchtrace.nda.plan import Plan
-from patchtrace.nda.query_run import QueryRun, Setting, together
+from patchtrace.nda.query_run import EXPLAINED_DRAWS, QueryRun, Setting, together
 from patchtrace.progress import Progress, Watch
 from patchtrace.recipe import DEFAULT_SECONDS, DEFAULT_SIZE, Recipe, Stopping
 
 #: The part of the memory that running means and variances of all queries may take in a result.
 KEPT_PART = 8
+#: Bytes of normalisers that a result keeps, at most, for explanations.
+NORMALISERS_BYTES = 100_000_000
 #: Bytes that Python and its libraries take, that an image's name takes, and that comparisons have at the least.
 PROCESS_BYTES, ID_BYTES, LEAST_ROOM = 120_000_000, 100, 10_000_000
 #: Work from which a coarse pass gives a first answer: a second or two.
@@ -189,6 +191,8 @@ class NDA(Method):
             _check_start(start, recipe, train, opened)
         engine = get_engine(self.compute, len(opened) * len(train) * sum(level.cost for level in plan.levels))
         budget, keep = _room(self.compute.budget.total, len(opened), plan, len(train), self.parts)
+        patches = sum(step.patches for step in plan.steps)
+        explainable = len(opened) * EXPLAINED_DRAWS * patches * 8 <= NORMALISERS_BYTES
         settings = self.settings() | {"recipe": recipe.to_dict(), "engine": engine.name}
         facts = facts_of(train, opened)
         # where blocks may be smaller than usual, the last digits depend on the memory
@@ -203,7 +207,7 @@ class NDA(Method):
                 coarse = Coarse(coarse_recipe(recipe), small, place.work(small), coarse_factor(train.shape[1:]))
             setting = Setting(
                 plan, train, place.work(train), engine, budget, self.stopping, coarse, self._listed(train), given,
-                self.parts, keep,
+                self.parts, keep, explainable,
             )  # fmt: skip
             for number in range(len(opened)):
                 query = opened.subset([number])

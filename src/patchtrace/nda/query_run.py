@@ -51,6 +51,8 @@ TRIAL, BELIEVED = 16, 0.5
 #: So many draws of all images must fit into the time (the first two, with some margin), or a shortlist is compared
 #: instead; it has to leave time for so many draws, or for the least, and must have so many images to be worth it.
 FITS, USUAL_DRAWS, LEAST_DRAWS, LEAST_LISTED = 2.5, 8, 2, 20
+#: Draws of each level whose normalisers are kept: with them a few images can be explained without all others.
+EXPLAINED_DRAWS = 2
 #: Limit of images on a shortlist that is chosen by time, as a part of the collection and as a number.
 LISTED_PART, MOST_LISTED = 0.1, 2000
 
@@ -82,8 +84,8 @@ class Setting:
         Images to score after the coarse pass; None: all of them, as far as there is time.
     noise : mapping of t to float32 (draws, channels, height, width), optional
         The caller's own noise.
-    parts, keep : bool
-        Whether the result holds what each level and scale adds, and what a later run could continue with.
+    parts, keep, explainable : bool
+        Whether the result holds what each level and scale adds, what a later run could continue with, and normalisers.
     """
 
     plan: Plan
@@ -97,6 +99,7 @@ class Setting:
     noise: Mapping[int, NDArray[np.float32]] | None
     parts: bool
     keep: bool
+    explainable: bool
 
 
 class QueryRun:
@@ -124,6 +127,8 @@ class QueryRun:
         self.moments = [Moments.of(images) for _ in self.plan.levels]
         # over draws, what each level and scale adds
         self.sums = np.zeros((len(self.plan.steps) if self.setting.parts else 0, images))
+        # of the first draws at each level and scale, in pieces
+        self.normalisers: list[list[Values]] = [[] for _ in self.plan.steps]
 
     def _compare(self, images: int) -> None:
         """Compare so many images in the next draws, and a sample of all others."""
@@ -323,8 +328,10 @@ class QueryRun:
         """The comparisons of these draws of a level: one for each scale."""
         given = None if self.setting.noise is None else self.setting.noise[draws.t]
         query = draws.on(self.clean, given)
-        for step in self.plan.levels[number].steps:
-            yield Job(query, step.comparison, report and report(step.cost))
+        place = sum(len(level.steps) for level in self.plan.levels[:number])
+        for kept, step in zip(self.normalisers[place:], self.plan.levels[number].steps, strict=False):
+            keep = kept.append if report and self.setting.explainable and draws.first < EXPLAINED_DRAWS else None
+            yield Job(query, step.comparison, report and report(step.cost), keep)
 
     def _sampled(self, number: int, draws: Draws, places: Places, report: Report) -> Iterator[Values]:
         """Masses of some images in these draws of a level, at each scale; each draw has its own sample of others."""
@@ -397,7 +404,14 @@ class QueryRun:
             parts=self._parts() if setting.parts else None,
             part_names=tuple(step.part for step in self.plan.steps) if setting.parts else (),
             shortlists=[self._shortlist()],
+            normalisers=[self._normalisers()],
         )
+
+    def _normalisers(self) -> Values | None:
+        """Of the first draws, (draws, patches of all steps); None where they are not known."""
+        if not self.drawn or not all(self.normalisers):
+            return None
+        return np.concatenate([np.concatenate(kept)[:EXPLAINED_DRAWS] for kept in self.normalisers], axis=1)
 
     def _shortlist(self) -> ShortlistFacts | None:
         """How the result is approximate; None if all draws compared all images."""
@@ -446,6 +460,7 @@ class QueryRun:
             "listed": np.full(1, -1) if self.listed is None else self.listed,
             "numbers": np.array([self.compared, self.sampled]),
             "ended": np.array(str(self.ended or "")),
+            "normalisers": np.zeros((0, 0)) if (found := self._normalisers()) is None else found,
         }
 
     def _restore(self) -> None:
@@ -459,6 +474,9 @@ class QueryRun:
         self.sums = state["sums"]
         self.compared, self.sampled = map(int, state["numbers"])
         self.ended = Ended(str(state["ended"])) if str(state["ended"]) else None
+        if len(found := state["normalisers"]):
+            ends = np.cumsum([step.patches for step in self.plan.steps])
+            self.normalisers = [[part] for part in np.split(found, ends[:-1], axis=1)]
         self.watch.note(f"resumed: {max(level.most for level in self.moments)} draws are done already")
 
 

@@ -176,7 +176,10 @@ class _Site:
             self._streams -= 1
 
     async def view(self, request: Request) -> Response:
-        return Response(self._done(request).view, media_type="application/json")
+        job = self._job(request)
+        if not job.view:
+            raise _too_early(job)
+        return Response(job.view, media_type="application/json")
 
     async def evidence(self, request: Request) -> Response:
         parts, number = self._done(request).evidence, request.path_params["number"]
@@ -200,8 +203,12 @@ class _Site:
     def _done(self, request: Request) -> Job:
         job = self._job(request)
         if job.state != "done":
-            raise Refused(409, "not_done", f"this query is {job.state}: there is a view when it is done")
+            raise _too_early(job)
         return job
+
+
+def _too_early(job: Job) -> Refused:
+    return Refused(409, "not_done", f"this query is {job.state}: its first answer has no evidence, the last one has")
 
 
 async def _body(request: Request, limit: int) -> bytes:

@@ -8,6 +8,7 @@ import secrets
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import Any, Literal, NamedTuple, Protocol
@@ -61,7 +62,7 @@ class Work(Protocol):
         """Decode an upload, before it is let into the queue; raises ``Unreadable`` with the reason."""
 
     def __call__(self, upload: Upload, watch: Watch) -> Answer:
-        """Do the work. What the watch raises must pass through."""
+        """Do the work. What the watch raises must pass through; answers on the way are for ``watch.provisional``."""
 
 
 class Full(Exception):
@@ -89,9 +90,27 @@ class Job:
     error: tuple[str, str] | None = None
     began: float = 0.0
     ended: float = 0.0
+    answers: int = 0
     view: bytes = b""
     evidence: list[bytes] = field(default_factory=list)
     pictures: dict[str, bytes] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def show(self, answer: Answer) -> None:
+        """Show an answer in place of the one before. Pictures that it has had before are not encoded again."""
+        packed = pack(self.id, answer, self.names)
+        self.names |= packed.names
+        self.pictures = self.pictures | packed.pictures  # others may be reading
+        self.view, self.evidence = packed.view, packed.evidence
+        self.answers += 1
+
+    def tidy(self, keep: bool) -> None:
+        """At the end: keep the pictures of the answer, or drop the answer; the thumbnail stays."""
+        if not keep:
+            self.view, self.evidence, self.answers = b"", [], 0
+        text, kept = self.view.decode(), self.pictures
+        self.pictures = {name: kept[name] for name in kept if name == self.thumbnail or picture_url(name) in text}
+        self.names = {}
 
     @property
     def finished(self) -> bool:
@@ -190,6 +209,7 @@ class Jobs:
             "stopping": job.stopping and not job.finished,
             "seconds": round(until - job.began, 1) if job.began else 0.0,
             "created": round(job.created, 3),
+            "answers": job.answers,
             "error": {"code": job.error[0], "message": job.error[1]} if job.error else None,
             "thumbnail": picture_url(job.thumbnail),
         }
@@ -244,10 +264,10 @@ class Jobs:
 
     def _run(self, job: Job) -> None:
         state: State = "failed"
-        packed, fault = Packed(b"", [], {}), None
+        fault = None
         try:
             assert job.upload is not None
-            packed = pack(job.id, self.work(job.upload, _JobWatch(job)))
+            job.show(self.work(job.upload, _JobWatch(job)))
             state = "done"
         except Cancelled:
             state = "cancelled"
@@ -260,9 +280,9 @@ class Jobs:
             fault = "internal", "something went wrong inside; the terminal says more"
         with self._changed:
             if job.stopping:  # too late to interrupt the work, but not too late to drop its result
-                state, packed, fault = "cancelled", Packed(b"", [], {}), None
-            job.view, job.evidence, job.error = packed.view, packed.evidence, fault
-            job.pictures.update(packed.pictures)
+                state, fault = "cancelled", None
+            job.error = fault
+            job.tidy(keep=state == "done")
             self._end(job, state)
 
     def _end(self, job: Job, state: State) -> None:
@@ -296,26 +316,31 @@ class _JobWatch(Watch):
         self._check()
         self._job.remark = label(text)
 
+    def provisional(self, result: Answer) -> None:
+        self._check()
+        self._job.show(result)
+
     def _check(self) -> None:
         if self._job.stopping:
             raise Cancelled
 
 
 class Packed(NamedTuple):
-    """An answer as it is sent: JSON, and pictures under names that cannot be guessed."""
+    """An answer as it is sent: JSON, and pictures under names that cannot be guessed; ``names`` are those by key."""
 
     view: bytes
     evidence: list[bytes]
     pictures: dict[str, bytes]
+    names: dict[str, str]
 
 
-def pack(query: str, answer: Answer) -> Packed:
-    """Encode an answer, and give its pictures and evidence their addresses."""
-    names = {key: secrets.token_urlsafe(16) for key in answer.pictures}
+def pack(query: str, answer: Answer, known: Mapping[str, str]) -> Packed:
+    """Encode an answer, and give its pictures and evidence their addresses; those of ``known`` pictures are kept."""
+    names = {key: known.get(key) or secrets.token_urlsafe(16) for key in answer.pictures}
     evidence = [f"/api/queries/{query}/evidence/{number}" for number in range(len(answer.evidence))]
     view = answer.placed(lambda key: picture_url(names[key]), evidence)
-    pictures = {names[key]: encoded(key, picture) for key, picture in answer.pictures.items()}
-    return Packed(_json(view), [_json(one) for one in answer.evidence], pictures)
+    new = {names[key]: encoded(key, picture) for key, picture in answer.pictures.items() if key not in known}
+    return Packed(_json(view), [_json(one) for one in answer.evidence], new, names)
 
 
 def picture_url(identity: str) -> str:

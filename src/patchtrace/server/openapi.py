@@ -15,7 +15,7 @@ ERRORS = {
     403: "The request comes from a page of another origin.",
     404: "There is no such thing, or no longer.",
     408: "The picture did not arrive in time.",
-    409: "The query is not done.",
+    409: "The query has no answer yet; evidence is there when it is done.",
     413: "The picture is too large.",
     415: "The body is not sent as a picture.",
     421: "The server does not answer to the name in the Host header.",
@@ -51,6 +51,7 @@ SCHEMAS: Schema = {
         stopping={"type": "boolean", "description": "Whether it was cancelled and has not ended yet."},
         seconds={"type": "number", "minimum": 0, "description": "Time that it has been running."},
         created={"type": "number", "description": "Seconds since 1970."},
+        answers=COUNT | {"description": "Answers so far; each takes the place of the one before."},
         error={"oneOf": [_ref("Reason"), {"type": "null"}]},
         thumbnail=TEXT | {"description": "Path of a small picture of the query."},
     ),
@@ -84,7 +85,10 @@ def describe(limits: Limits) -> Schema:
     listed = _json("", _object(queries={"type": "array", "items": _ref("Query")}))
     found, parts = (
         _json(description, {"type": "object"})
-        for description in ("The data of the viewer.", "The evidence of one image.")
+        for description in (
+            "The data of the viewer; pending is null in the end.",
+            "The evidence of one image.",
+        )
     )
     picture = _answer("The picture.", "image/png", "image/jpeg")
     stream = _answer("The stream.", "text/event-stream", schema={})
@@ -119,7 +123,7 @@ def describe(limits: Limits) -> Schema:
         "/api/queries/{id}/events": {"parameters": one, "get": _operation("watch", watched, {200: stream}, 404, 429)},
         "/api/queries/{id}/view": {
             "parameters": one,
-            "get": _operation("view", "What was found.", {200: found}, 404, 409),
+            "get": _operation("view", "What was found, or what is known so far.", {200: found}, 404, 409),
         },
         "/api/queries/{id}/evidence/{n}": {
             "parameters": [*one, _parameter("n", "path", COUNT)],

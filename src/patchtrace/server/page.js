@@ -1,4 +1,4 @@
-// The page around the viewer: takes pictures in, shows how far they are, and mounts the viewer when one is done.
+// The page around the viewer: takes pictures in, shows how far they are, and mounts the viewer with the first answer.
 // app.py puts viewer/js/text.js in front of it.
 
 const byId = (id) => document.getElementById(id);
@@ -8,6 +8,8 @@ const finished = (query) => ["done", "failed", "cancelled"].includes(query.state
 let queries = [];          // as the server reports them, the newest first
 let chosen = null;         // the id of the query that is shown
 let shown = null;          // the id of the query whose result is mounted
+let latest = "";           // the answer that is shown or on its way: the id and the number of answers
+let live = false;          // whether that was mounted before its end: then its progress stays, so that nothing moves
 let viewer = null;         // what is mounted there
 let source = null;         // the one stream that is open: browsers allow few connections to a server
 let watched = null;
@@ -179,13 +181,11 @@ function newRow(query) {
 function renderWork() {
   const query = queries.find((one) => one.id === chosen);
   byId("welcome").hidden = Boolean(query);
-  byId("work").hidden = !query || query.state === "done";
-  if (shown && (query?.state !== "done" || shown !== query.id)) unmount();
+  if (shown && (!query?.answers || shown !== query.id)) unmount();
+  if (query?.answers) show(query);
+  byId("work").hidden = !query || (query.state === "done" && !live);
+  byId("work").classList.toggle("site-slim", Boolean(query?.answers));
   if (!query) return;
-  if (query.state === "done") {
-    if (shown !== query.id) mount(query);
-    return;
-  }
   byId("work-title").textContent = query.name;
   if (byId("work-picture").getAttribute("src") !== query.thumbnail) byId("work-picture").src = query.thumbnail;
   byId("work-state").textContent = query.error ? query.error.message : words(query);
@@ -221,18 +221,31 @@ function renderClock() {
 // Only changes of state are read out, not every step.
 function announce() {
   for (const query of queries) {
-    const last = announced.get(query.id);
-    announced.set(query.id, query.state);
-    if (last === query.state || (last === undefined && finished(query))) continue;
-    const state = query.state === "done" ? "done" : query.state === "failed" ? `failed: ${query.error?.message}` : words(query);
+    const last = announced.get(query.id), first = query.state === "running" && query.answers > 0;
+    const now = first ? "first answer" : query.state;
+    announced.set(query.id, now);
+    if (last === now || (last === undefined && finished(query))) continue;
+    const state = first ? "first answer, still being computed" : query.state === "done" ? "done"
+      : query.state === "failed" ? `failed: ${query.error?.message}` : words(query);
     byId("status").textContent = `${query.name}: ${state}`;
   }
 }
 
-async function mount(query) {
-  shown = query.id;
-  const view = await attempt(() => call(`/api/queries/${query.id}/view`));
-  if (!view || shown !== query.id) return;
+// Each answer takes the place of the one before; what is mounted stays.
+async function show(query) {
+  const answer = `${query.id} ${query.answers}`, done = query.state === "done";
+  if (latest === answer) return;
+  if (!shown) live = !done;
+  [latest, shown] = [answer, query.id];
+  const fetched = call(`/api/queries/${query.id}/view`);
+  const view = await (done ? attempt(() => fetched) : fetched.catch(() => null));  // it may be cancelled meanwhile
+  if (!view || latest !== answer) return;
+  if (!viewer?.update?.(view)) mount(view);
+}
+
+function mount(view) {
+  viewer?.destroy?.();
+  viewer = null;
   const place = make("div");
   byId("result").replaceChildren(place);
   try {
@@ -246,6 +259,8 @@ async function mount(query) {
 function unmount() {
   viewer?.destroy?.();
   viewer = shown = null;
+  live = false;
+  latest = "";
   byId("result").replaceChildren();
 }
 

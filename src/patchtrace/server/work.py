@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from PIL import Image
 
 from patchtrace.compute import Compute
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding, ImageSet
 from patchtrace.methods import Method
+from patchtrace.nda.pace import Clock
+from patchtrace.nda_details import Ended
 from patchtrace.progress import Watch
 from patchtrace.server.jobs import Limits
 from patchtrace.server.upload import Upload
-from patchtrace.viewer.data import Answer, look_closer
+from patchtrace.viewer.data import ATTRIBUTION, Answer, first_look, look_closer
 
-#: The part of the progress that is the attribution; the rest is the closer look at the best images.
-ATTRIBUTION = 0.8
+FIRST, BETTER, RANKED = "first answer, still being computed", "still being computed", "patches are being compared"
 
 
 class QueryWork:
@@ -28,6 +30,8 @@ class QueryWork:
         Fitted on pictures.
     compute : Compute, optional
         Engine, device, threads and memory of the explanation.
+    seconds : float, optional
+        Time limit for a query as a whole; by default none. The method has to leave the closer look its part of it.
 
     Examples
     --------
@@ -42,11 +46,11 @@ class QueryWork:
     'card-004'
     """
 
-    def __init__(self, method: Method, compute: Compute | None = None) -> None:
+    def __init__(self, method: Method, compute: Compute | None = None, seconds: float | None = None) -> None:
         train = method.train_
         if train is None or train.pixels.dtype != np.uint8 or train.shape[0] not in (1, 3):
             raise PatchtraceError("the page compares pictures: the collection must be pictures too, not float arrays")
-        self.method, self.compute, self.train = method, compute, train
+        self.method, self.compute, self.train, self.seconds = method, compute, train, seconds
         channels, height, width = train.shape
         self.rules = replace(train.decoding or Decoding(), size=(height, width), grey=channels == 1, crop=None)
 
@@ -62,12 +66,23 @@ class QueryWork:
         return Upload.read(name, data, replace(self.rules, max_pixels=limits.pixels, max_bytes=limits.upload))
 
     def __call__(self, upload: Upload, watch: Watch) -> Answer:
-        """Rank the collection for an upload. What the watch raises ends the work."""
+        """Rank the collection for an upload. What the watch raises ends the work.
+
+        The watch receives an answer for each result on the way. Evidence takes longer: only the last answer has it.
+        """
+        clock, pending, pictures = Clock(self.seconds), FIRST, dict[str, Image.Image]()
         query = ImageSet(upload.pixels[None], (upload.name,), decoding=self.rules)
-        result = self.method.attribute(query, progress=watch.part(0, ATTRIBUTION))
+        for result in self.method.stream(query, progress=watch.part(0, ATTRIBUTION)):
+            if result.nda is None:  # there is no closer look to wait for
+                continue
+            if result.nda.ended[0] is not Ended.PROVISIONAL:
+                pending = RANKED
+            watch.provisional(first_look(result, query, self.train, pending, frame=upload.frame, pictures=pictures))
+            pending = BETTER
         watch.remark("looking closer")
         answer = look_closer(
-            result, query, self.train, compute=self.compute, frame=upload.frame, progress=watch.part(ATTRIBUTION, 1)
-        )
+            result, query, self.train, compute=self.compute, frame=upload.frame, pictures=pictures,
+            seconds=None if self.seconds is None else clock.left, progress=watch.part(ATTRIBUTION, 1),
+        )  # fmt: skip
         watch(1000, 1000)
         return answer

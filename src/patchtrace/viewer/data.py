@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,9 @@ from patchtrace.drawing.explanation import Look
 from patchtrace.engines import Patchwork
 from patchtrace.engines.contract import turned
 from patchtrace.images import ImageSet
-from patchtrace.nda.explain import Explanation, Pair, Step, explain
+from patchtrace.nda.explain import SAMPLE, Explanation, Pair, Step, explain, outline
+from patchtrace.nda.pace import Clock
+from patchtrace.nda.trial import seconds_of_an_image
 from patchtrace.progress import Progress, Watch
 
 VERSION = 1
@@ -35,8 +38,16 @@ QUERY_SIDE = 480
 ALIKE = 8
 #: A place in the list, and how often the share of the first must hold that of this one, for it to stand out.
 COMPARED_PLACE, STANDS_OUT = 20, 2.0
-#: The part of a closer look that compares the query with all images; the rest goes to pairs of patches.
-COMPARING = 0.8
+#: The part of a closer look that compares the query with the images; the rest goes to pairs of patches.
+COMPARING = 0.1
+#: The part of the time of a query that is the attribution, where there is a limit; the rest is for the closer look.
+ATTRIBUTION = 0.8
+#: After a coarse pass: the part of the time left for a sample that stands for other images, and its least size.
+SAMPLING, LEAST_SAMPLE = 0.4, 100
+#: The part of the time left that the next pairs of patches may take, by the time that the pairs before took.
+NEXT_PAIRS = 0.7
+
+NOTHING_TO_SEE = "so there are no heat maps, no patches to point at and no mosaic"
 
 
 @dataclass(frozen=True)
@@ -47,11 +58,12 @@ class Answer:
     ----------
     view : dict
         Plain data; pictures are named in it by their keys. Without an explanation ``steps`` and ``levels`` are empty
-        and ``mosaic`` is None.
+        and ``mosaic`` is None; ``evidence_note`` says what is missing, and why. Of an answer that is not the last,
+        ``pending`` says what is still being computed.
     pictures : dict of str to Image
         By key. They are encoded once, where they are sent or written: see :func:`encoded`.
     evidence : list of dict
-        For each image of the view, in its order; empty without an explanation.
+        For each image of the view, or the first of them, in its order; empty without an explanation.
     look, pairs : Look, sequence of Pair
         The explanation itself, to draw pictures of it; None and empty without an explanation.
     """
@@ -89,9 +101,14 @@ def look_closer(
     compute: Compute | None = None,
     command: str = "",
     frame: Image.Image | None = None,
+    seconds: float | None = None,
+    pictures: dict[str, Image.Image] | None = None,
     progress: Progress | None = None,
 ) -> Answer:
-    """Collect what there is to see of a query; for NDA this takes about as long as two draws of the noise.
+    """Collect what there is to see of a query.
+
+    For a result of NDA that was just made this takes seconds, whatever the size of the collection. For one that was
+    loaded from a file it takes as long as two draws of the noise more.
 
     Parameters
     ----------
@@ -107,6 +124,12 @@ def look_closer(
         What was typed, for the facts of the page.
     frame : Image, optional
         The query as it is shown; by default read from its file.
+    seconds : float, optional
+        Time limit; by default none. The first images have evidence, as many as there is time for, but at least one for
+        each thread. After a coarse pass alone, a sample of images is compared, if there is time. Normalisers that are
+        not known for another reason, such as a resumed run, are computed, whatever time that takes.
+    pictures : dict of str to Image, optional
+        Pictures of an earlier answer, by key, which are not made again; new ones are added.
     progress : callable or Watch, optional
         Called with (done, total).
 
@@ -124,38 +147,94 @@ def look_closer(
     >>> look_closer(result, train.subset([3]), train).view["images"][0]["id"]
     '3'
     """
-    watch, explanation, listed = Watch.of(progress), None, result.ranking(query)[:SHOWN]
+    watch, clock, explanation = Watch.of(progress), Clock(seconds), None
     first, then = watch.part(0, COMPARING), watch.part(COMPARING, 1)
     if result.nda is not None:  # only what compares patches can be explained
-        explanation = explain(result, queries, train, query, images=SHOWN, compute=compute, progress=first)
+        sample = SAMPLE
+        if seconds is not None and not any(result.nda.draws[query]):  # a coarse pass, which knows no normalisers
+            image = seconds_of_an_image(result.nda.recipe, train.shape[1:], compute)
+            sample = min(SAMPLE, int(SAMPLING * max(0.0, clock.left) / image) - SHOWN)
+        if sample >= LEAST_SAMPLE:
+            explanation = explain(
+                result, queries, train, query, images=SHOWN, sample=sample, compute=compute, progress=first
+            )
+        else:
+            explanation = outline(result, queries, train, query, images=SHOWN)
+    return answer_of(
+        result, queries, train, query, explanation,
+        command=command, frame=frame, seconds=clock.left, pictures=pictures, progress=then,
+    )  # fmt: skip
+
+
+def first_look(
+    result: Attribution,
+    queries: ImageSet,
+    train: ImageSet,
+    pending: str,
+    *,
+    frame: Image.Image | None = None,
+    pictures: dict[str, Image.Image] | None = None,
+) -> Answer:
+    """What is known of a single query so far, at once: the ranking, without evidence, which the last answer brings.
+
+    Parameters are those of :func:`look_closer`; ``pending`` says what is still being computed.
+    """
+    explanation = None if result.nda is None else outline(result, queries, train, images=SHOWN)
+    answer = answer_of(result, queries, train, 0, explanation, frame=frame, pictures=pictures)
+    return replace(answer, view={**answer.view, "pending": pending, "evidence_note": ""})
+
+
+def answer_of(
+    result: Attribution,
+    queries: ImageSet,
+    train: ImageSet,
+    query: int,
+    explanation: Explanation | None,
+    *,
+    command: str = "",
+    frame: Image.Image | None = None,
+    seconds: float | None = None,
+    pictures: dict[str, Image.Image] | None = None,
+    progress: Progress | None = None,
+) -> Answer:
+    """Put together what there is to see of a query of a result.
+
+    Parameters are those of :func:`look_closer`; ``explanation`` is None for methods that do not compare patches.
+    """
+    clock, known = Clock(seconds), {} if pictures is None else pictures
+    listed = result.ranking(query)[:SHOWN]
+    if explanation is not None:
         patches = sum(step.rows * step.columns for step in explanation.steps)
         pixels = len(explanation.steps) * train.shape[1] * train.shape[2]
         each = (5 * patches + 2 * pixels) * 4 // 3
         listed = explanation.images[: max(1, EVIDENCE_BYTES // each)]
     copies = _folded(train, listed)
-    pictures: dict[str, Image.Image] = {}
+    used: dict[str, Image.Image] = {}
 
-    def shown(name: str, picture: Image.Image, frame: Image.Image) -> dict[str, str]:
-        pictures[f"{name}.png"] = picture
-        if frame.size == picture.size:
-            return {"frame": f"{name}.png", "pixels": f"{name}.png"}
-        pictures[f"{name}.jpg"] = frame
-        return {"frame": f"{name}.jpg", "pixels": f"{name}.png"}
+    def shown(name: str, images: ImageSet, index: int, frame: Callable[[], Image.Image]) -> dict[str, str]:
+        small, large = f"{name}.png", f"{name}.jpg"
+        if small not in known:
+            known[small], enlarged = images.picture(index), frame()
+            if enlarged.size != known[small].size:
+                known[large] = enlarged
+        used.update({key: known[key] for key in (small, large) if key in known})
+        return {"frame": large if large in known else small, "pixels": small}
 
     def brief(index: int) -> dict[str, Any]:
         hit = result.hit(query, index)
         return {"index": index, "id": hit.id, "share": hit.share}
 
     def entry(index: int) -> dict[str, Any]:
-        return {**brief(index), **shown(f"train-{index}", train.picture(index), train.frame(index))}
+        return {**brief(index), **shown(f"train-{index}", train, index, lambda: train.frame(index))}
 
-    ranks = {int(index): rank for rank, index in enumerate(result.ranking(query), start=1)}
+    ranks = dict(zip(result.ranking(query)[:SHOWN].tolist(), result.ranks(query, SHOWN), strict=True))
     images = []
     confidence = result.nda.confidence if result.nda else 1.0
     for index, alike in copies.items():
         hit = result.hit(query, index)
         settled = None if hit.chance is None else hit.chance >= confidence
-        certainty = {"rank": ranks[index], "error": hit.error, "chance": hit.chance, "settled": settled}
+        rank, tied = ranks[index]
+        certainty = {"rank": rank, "tied": tied, "error": hit.error, "chance": hit.chance, "settled": settled}
         images.append({**entry(index), **certainty, "copies": [brief(copy) for copy in alike]})
     height, width = train.shape[1:]
     view = {
@@ -167,7 +246,7 @@ def look_closer(
             "id": result.query_ids[query],
             "height": height,
             "width": width,
-            **shown("query", queries.picture(query), frame or queries.frame(query, QUERY_SIDE)),
+            **shown("query", queries, query, lambda: frame or queries.frame(query, QUERY_SIDE)),
         },
         "summary": summary(result, query, explanation),
         "levels": [],
@@ -175,20 +254,45 @@ def look_closer(
         "images": images,
         "opponents": [entry(hit.index) for hit in result.bottom(OPPONENTS)[query]],
         "mosaic": None,
+        "pending": None,
+        "evidence_note": f"The method {result.method} does not compare patches, {NOTHING_TO_SEE}.",
     }
     if explanation is None:
-        return Answer(view, pictures, [])
-    pairs = explanation.pairs(list(copies), progress=then)
+        return Answer(view, used, [])
+    view |= {"levels": _levels(explanation), "steps": [_step(step, explanation) for step in explanation.steps]}
+    if not explanation.grids:
+        view["evidence_note"] = f"The time limit left no time to compare patches, {NOTHING_TO_SEE}."
+        return Answer(view, used, [])
+    pairs = _pairs(explanation, list(copies), clock, progress)
     mosaic = explanation.mosaic()
     owners = {copy: place for place, index in enumerate(copies) for copy in (index, *copies[index])}
     owner = np.vectorize(lambda index: owners.get(int(index), 65535), otypes=[np.uint16])(mosaic.owner)
+    notes = [
+        "Patches and heat maps are approximate: in them a sample of images stands for many others."
+    ] * explanation.sampled
+    if len(pairs) < len(copies):
+        notes.append(f"The time limit left time for the patches of the first {len(pairs)} images.")
     view |= {
-        "levels": _levels(explanation),
-        "steps": [_step(step, explanation) for step in explanation.steps],
         "mosaic": {"owner": packed(owner, "u2", 1.0), "part": packed(mosaic.part, "u1")},
+        "evidence_note": " ".join(notes),
     }
     look = Look(result, query, queries, train, explanation)
-    return Answer(view, pictures, [evidence(pair, explanation.steps, width) for pair in pairs], look, pairs)
+    return Answer(view, used, [evidence(pair, explanation.steps, width) for pair in pairs], look, pairs)
+
+
+def _pairs(explanation: Explanation, indices: list[int], clock: Clock, progress: Progress | None) -> list[Pair]:
+    """Pairs of the first images, as many as there is time for; those before tell how long the next will take."""
+    watch, at_once = Watch.of(progress), explanation.threads or os.cpu_count() or 1
+    found: list[Pair] = []
+    size = len(indices) if clock.limit == np.inf else at_once
+    while size and len(found) < len(indices):
+        first, last, begin = len(found), min(len(found) + size, len(indices)), clock.elapsed
+        part = watch.part(first / len(indices), last / len(indices))
+        found += explanation.pairs(indices[first:last], progress=part)
+        each = (clock.elapsed - begin) / (last - first)
+        size = max(0, int(NEXT_PAIRS * clock.left / each)) // at_once * at_once if clock.limit < np.inf else 0
+    watch(1, 1)
+    return found
 
 
 def evidence(pair: Pair, steps: Sequence[Step], width: int) -> dict[str, Any]:

@@ -3,25 +3,24 @@
 const SCALES = ["all", "full", "pooled"];
 
 class Controls {
-  constructor(model, state, hasMosaic, id, { switchTheme, openHelp }) {
-    this.state = state;
+  constructor(model, state, id, { switchTheme, openHelp }) {
+    Object.assign(this, { model, state });
     const { levels, steps } = model, count = levels.length, patches = steps.length > 0;
     const button = (title, label, act, more = {}) => {
       const made = make("button", { type: "button", title, className: "pt-plain", ...more }, label);
       made.addEventListener("click", act);
       return made;
     };
-    this.slider = make("input", { type: "range", min: 0, max: count, step: 1, value: 0, disabled: !count, id });
+    this.slider = make("input", { type: "range", min: 0, max: count, step: 1, value: 0, id });
     this.slider.addEventListener("input", () => state.choose(Number(this.slider.value), state.scale));
     this.sliderText = make("output", { className: "pt-output", htmlFor: id });
-    this.select = make("select", { disabled: new Set(steps.map((step) => step.pool === 1)).size < 2 },
+    this.select = make("select", {},
       ...[["all", "all scales"], ["full", "full"], ["pooled", "pooled"]]
         .map(([value, text]) => make("option", { value }, text)));
     this.select.addEventListener("change", () => state.choose(state.level, this.select.value));
     this.heat = toggle("Heat", "H", true, () => state.flip("heat"));
     this.mosaic = toggle("Mosaic", "M", false, () => state.flip("mosaic"));
     this.asCompared = toggle("As compared", "P", false, () => state.flip("asCompared"));
-    this.mosaic.disabled = !hasMosaic;
     const range = make("span", { className: "pt-range" }, this.slider,
       make("span", { className: "pt-ends", "aria-hidden": "true" }, make("span", {}, "all"),
         make("span", {}, count > 1 ? "fine detail … composition" : "")));
@@ -34,6 +33,14 @@ class Controls {
       make("span", { className: "pt-push" }, button("Dark or light (D)", "Dark or light", switchTheme),
         button("Keys (?)", "?", openHelp, { "aria-label": "Keys" })));
     this.draw();
+  }
+
+  /** Only what there is evidence for can be chosen. */
+  allow(mosaic) {
+    const { levels, steps } = this.model, evident = this.state.evident();
+    this.slider.disabled = !levels.length || !evident;
+    this.select.disabled = new Set(steps.map((step) => step.pool === 1)).size < 2 || !evident;
+    this.mosaic.disabled = !mosaic;
   }
 
   nextScale() {

@@ -1,9 +1,10 @@
 /* The images, sized by share: tiles that can be pointed at, opened, and walked through by keys. */
 
 class ImageList {
-  /** act: open(image) beside the query, moved() when tiles changed place, say(words) to screen readers. */
+  /** act: open(image) beside the query, moved() when tiles changed place, say(words) to screen readers, covered():
+   *  whether a dialog is open over the list, released() when a newer order may be shown. */
   constructor(model, state, id, act) {
-    Object.assign(this, { model, state, images: state.images, act, order: null });
+    Object.assign(this, { model, state, images: state.images, act, order: null, inside: false, newer: false });
     this.heading = make("h2", { id }, "Resembles most");
     this.subtitle = make("p", { className: "pt-quiet pt-subtitle" });
     this.clearButton = make("button", { type: "button", className: "pt-small", title: "Clear (Escape)",
@@ -11,9 +12,13 @@ class ImageList {
     this.clearButton.addEventListener("click", () => state.clear());
     this.list = make("ul", { className: "pt-list" }, ...this.images.map((image) => this.buildTile(image)));
     this.list.setAttribute("aria-labelledby", id);
+    this.later = make("span", { className: "pt-quiet pt-later" });
+    for (const name of ["pointerenter", "pointermove"]) this.list.addEventListener(name, () => { this.inside = true; });
+    this.list.addEventListener("pointerleave", () => { this.inside = false; this.release(); });
+    this.list.addEventListener("focusout", () => setTimeout(() => this.release()));
     if (this.images.length) this.images[0].tile.tabIndex = 0;
     this.element = make("section", { className: "pt-right", "aria-label": "The images it resembles most" },
-      make("div", { className: "pt-heading" }, this.heading, this.clearButton), this.subtitle, this.list);
+      make("div", { className: "pt-heading" }, this.heading, this.later, this.clearButton), this.subtitle, this.list);
   }
 
   buildTile(image) {
@@ -43,12 +48,23 @@ class ImageList {
     image.tile.addEventListener("click", () => this.act.open(image));
     parts.picture.addEventListener("load", () => this.act.moved());
     image.item = make("li", { className: "pt-item" }, image.tile);
-    if (image.copies && image.copies.length) {
-      const rows = make("ul", { className: "pt-copies", hidden: true }, ...image.copies.map((copy) =>
+    this.buildCopies(image);
+    return image.item;
+  }
+
+  /** The near-duplicates that are folded into an image. */
+  buildCopies(image) {
+    const { copies = [] } = image, built = copies.map(({ id, share }) => `${id} ${share}`).join("\n");
+    if (image.built === built) return;
+    image.built = built;
+    const open = image.item.querySelector("[aria-expanded=true]");
+    image.item.replaceChildren(image.tile);
+    if (copies.length) {
+      const rows = make("ul", { className: "pt-copies", hidden: !open }, ...copies.map((copy) =>
         make("li", {}, make("span", { title: copy.id }, shortName(copy.id)), " ",
           make("span", { className: "pt-num" }, percent(copy.share)))));
-      const text = `+${image.copies.length} near-duplicate${image.copies.length > 1 ? "s" : ""}`;
-      const fold = make("button", { type: "button", className: "pt-fold", "aria-expanded": "false" }, text);
+      const text = `+${copies.length} near-duplicate${copies.length > 1 ? "s" : ""}`;
+      const fold = make("button", { type: "button", className: "pt-fold", "aria-expanded": String(Boolean(open)) }, text);
       fold.addEventListener("click", () => {
         rows.hidden = !rows.hidden;
         fold.setAttribute("aria-expanded", String(!rows.hidden));
@@ -56,7 +72,35 @@ class ImageList {
       });
       image.item.append(fold, rows);
     }
-    return image.item;
+  }
+
+  /** Whether somebody is at the list: nothing may move there. */
+  busy() {
+    return this.inside || this.act.covered() || Boolean(this.list.querySelector(":focus-visible"));
+  }
+
+  /** Whether a newer order waits for that to end. */
+  held() {
+    return this.newer && this.busy();
+  }
+
+  /** The images of the state are those of a newer answer. */
+  renew() {
+    for (const image of this.images) {
+      if (!image.item) this.buildTile(image);
+      else if (!this.busy()) this.buildCopies(image);
+    }
+    const waited = this.newer;
+    this.newer = true;
+    if (this.busy() && !waited) this.act.say("A newer order is ready. It is shown when you leave the list.");
+    this.draw();
+  }
+
+  release() {
+    if (!this.newer || this.busy()) return;
+    this.images.forEach((image) => this.buildCopies(image));
+    this.draw();
+    this.act.released();
   }
 
   neighbour(image, by) {
@@ -100,15 +144,17 @@ class ImageList {
       : tile.style.removeProperty("--pt-owner"));
   }
 
-  /** Shares, order and sizes of the images. */
+  /** Shares, order and sizes of the images; of those that are held only the numbers. */
   draw() {
-    const { state, images } = this, { region } = state, plain = !region && this.model.everything;
-    const known = images.map((image) => state.share(image));
+    const { state } = this, { region } = state, plain = !region && this.model.everything, held = this.held();
+    this.newer = held;
+    const images = held ? this.order : this.images, known = images.map((image) => state.share(image));
     const shares = new Map(images.map((image, i) => [image, known[i]]));
     const by = region ? (a, b) => (shares.get(b) ?? -1) - (shares.get(a) ?? -1) || a.rank - b.rank
       : (a, b) => a.rank - b.rank;
-    const order = [...images].sort(by), changed = !this.order ||
+    const order = held ? images : [...images].sort(by), changed = order.length !== this.order?.length ||
       order.some((image, i) => image !== this.order[i]);
+    this.later.textContent = held ? "newer order when you leave the list" : state.pending || "";
     const most = Math.max(1e-9, ...known.map((share) => share ?? 0)),
       reach = plain ? Math.max(...images.map((i) => i.share + (i.error || 0)), most) : most;
     const marked = plain && images.some((image) => image.settled != null);
@@ -121,7 +167,8 @@ class ImageList {
     this.subtitle.textContent = `Shares of ${state.selectionName()}${rest}`;
     order.forEach((image, place) => {
       const share = shares.get(image), { parts } = image, error = plain && image.error != null ? image.error : null;
-      parts.rank.textContent = region ? place + 1 : image.rank;
+      parts.rank.textContent = region ? place + 1 : `${image.rank}${image.tied ? "=" : ""}`;
+      image.item.classList.toggle("pt-gone", held && !this.images.includes(image));
       parts.share.textContent = percent(share);
       parts.error.textContent = error === null ? "" : `± ${percent(error).slice(0, -2)}`;
       const settled = plain ? image.settled : null;
@@ -135,7 +182,7 @@ class ImageList {
         parts.whisker.style.left = `${(100 * Math.max(0, share - error)) / reach}%`;
         parts.whisker.style.width = `${(100 * (share - Math.max(0, share - error) + error)) / reach}%`;
       }
-      image.item.style.setProperty("--pt-size", Math.sqrt(Math.max(0, share ?? 0) / most).toFixed(3));
+      if (!held) image.item.style.setProperty("--pt-size", Math.sqrt(Math.max(0, share ?? 0) / most).toFixed(3));
       image.tile.setAttribute("aria-label",
         `${parts.rank.textContent}. ${image.id}, share ${percent(share)}` +
         `${error === null ? "" : ` plus or minus ${percent(error)}`}` +
@@ -150,13 +197,17 @@ class ImageList {
   /** New order of the tiles; they glide to their places unless motion is unwelcome. */
   reorder(order) {
     const still = !this.order || this.state.brushing || matchMedia("(prefers-reduced-motion: reduce)").matches;
-    const before = still ? [] : order.map((image) => image.item.getBoundingClientRect()),
+    const before = still ? [] : order.map(({ item }) => (item.isConnected ? item.getBoundingClientRect() : null)),
       active = document.activeElement;
+    for (const { item } of this.order || []) if (!order.some((image) => image.item === item)) item.remove();
     this.order = order;
     this.list.append(...order.map((image) => image.item));
+    if (order.length && order.every(({ tile }) => tile.tabIndex < 0)) order[0].tile.tabIndex = 0;
+    if (this.state.focus && !order.includes(this.state.focus)) this.state.attend(null);
     if (active && active !== document.activeElement && this.list.contains(active)) active.focus();
     before.forEach((old, i) => {
-      const now = order[i].item.getBoundingClientRect(), x = old.left - now.left, y = old.top - now.top;
+      const now = order[i].item.getBoundingClientRect(), x = old ? old.left - now.left : 0,
+        y = old ? old.top - now.top : 0;
       if (x || y) order[i].item.animate([{ transform: `translate(${x}px, ${y}px)` }, { transform: "none" }],
         { duration: 220, easing: "ease-out" }).finished.then(() => this.act.moved(), () => {});
     });

@@ -20,12 +20,13 @@ class PatchPanel {
   draw(found) {
     this.insetRow.hidden = !found;
     if (!found) {
-      const key = this.state.region ? "region" : "hint";
-      if (this.described === key) return;
-      this.described = key;
-      this.text.replaceChildren(make("p", { className: "pt-quiet" },
-        this.state.region ? "Drag again for another region. Escape clears it."
-        : "Move over the picture to see which patches are most like it, or drag to select a region. Keys: press ?"));
+      const words = this.state.region ? "Drag again for another region. Escape clears it."
+        : this.state.pending ? "Heat maps and patches to point at come with the last answer."
+          : !this.state.evident() ? ""
+            : "Move over the picture to see which patches are most like it, or drag to select a region. Keys: press ?";
+      if (this.described === words) return;
+      this.described = words;
+      this.text.replaceChildren(make("p", { className: "pt-quiet" }, words));
       return;
     }
     const { s, step, patch, pair } = found, { image, whole, part } = pair, model = this.model;
@@ -98,7 +99,7 @@ class Overlay {
       context.fill("evenodd");
       outline(context, box, "#fff", 2);
     }
-    const images = state.loaded(), s = cursor && images.length ? model.lead() : -1;
+    const images = state.loaded().filter((image) => image.item.isConnected), s = cursor && images.length ? model.lead() : -1;
     if (s < 0) return this.panel.draw(null);
     const step = model.steps[s], patch = model.patchAt(step, cursor.y, cursor.x);
     const from = within(query, model.box(step, patch.r, patch.c), model.height, model.width);

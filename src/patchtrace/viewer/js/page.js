@@ -101,12 +101,6 @@ function coverage(points) {
     "Share of the first n images together; n grows to the right, by factors."));
 }
 
-/** For methods that do not compare patches: why there is nothing more to see. */
-function methodNote({ method }) {
-  return make("p", { className: "pt-quiet pt-note" }, `The method ${method} does not compare patches, so there are ` +
-    "no heat maps, no patches to point at and no mosaic.");
-}
-
 function meaning(patches) {
   const how = patches
     ? "The picture and the images are compared patch by patch, under noise. A share of 5 % says: of the weight of " +

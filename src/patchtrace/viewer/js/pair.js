@@ -178,8 +178,8 @@ class Pair {
     const share = percent(state.share(image));
     const words = patches ? `${shortName(image.id)} accounts for ${share} of ${state.selectionName()}.`
       : `${shortName(image.id)} has a share of ${share}.`;
-    const waiting = !patches || image.maps ? ""
-      : image.failed ? " Its maps could not be loaded." : " Loading its maps …";
+    const waiting = !patches || image.maps ? "" : image.failed ? " Its maps could not be loaded."
+      : image.evidence ? " Loading its maps …" : state.pending ? " Its maps come with the last answer." : "";
     this.text.textContent = words + waiting;
     if (!maps || maps.image !== image) return;
     const order = this.swapped ? [1, 0] : [0, 1];

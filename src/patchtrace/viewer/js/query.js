@@ -68,7 +68,7 @@ class QueryPicture {
     const idle = model.steps.length && !state.loaded().length && !left && !failed;
     this.note.textContent = empty ? "Nothing was compared at this level and scale." : left
       ? `Loading maps: ${left} to go`
-      : failed ? `${plural(failed, "map", "maps")} could not be loaded.` : idle
+      : failed ? `${plural(failed, "map", "maps")} could not be loaded.` : idle && state.evident()
         ? "Point at the picture or an image to load the maps." : "";
   }
 

@@ -11,11 +11,16 @@ class State {
   constructor(model, images, { need, changed }) {
     Object.assign(this, { model, images, need, changed });
     Object.assign(this, { level: 0, scale: "all", cursor: null, pinned: false, region: null, focus: null });
-    Object.assign(this, { heat: true, mosaic: false, asCompared: false, brushing: false, following: 0 });
+    Object.assign(this, { heat: true, mosaic: false, asCompared: false, brushing: false, following: 0, pending: null });
   }
 
   loaded() {
     return this.images.filter((image) => image.maps);
+  }
+
+  /** Whether there is evidence, here or to be loaded. */
+  evident() {
+    return this.images.some((image) => image.maps || image.evidence);
   }
 
   centre() {
@@ -54,13 +59,14 @@ class State {
   // -- changes
 
   point(at) {
-    if (at && this.cursor && at.y === this.cursor.y && at.x === this.cursor.x) return;
+    if (at && (!this.evident() || (this.cursor && at.y === this.cursor.y && at.x === this.cursor.x))) return;
     this.cursor = at;
     if (at) this.need(this.images);
     this.changed("overlay");
   }
 
   pin(at) {
+    if (!this.evident()) return;
     const same = this.pinned && this.cursor && this.cursor.y === at.y && this.cursor.x === at.x;
     this.pinned = !same;
     this.point(at);
@@ -69,6 +75,7 @@ class State {
 
   /** A region; while it is being drawn the list follows a few times a second, for it costs more than a frame. */
   brush(from, to, brushing = false) {
+    if (!this.evident()) return;
     const [y0, y1] = [from.y, to.y].sort((a, b) => a - b), [x0, x1] = [from.x, to.x].sort((a, b) => a - b);
     Object.assign(this, { region: { y0, y1, x0, x1 }, cursor: null, pinned: false, brushing });
     this.need(this.images);
@@ -83,6 +90,7 @@ class State {
   }
 
   choose(level, scale) {
+    if (!this.evident()) return;
     Object.assign(this, { level, scale });
     this.model.select(level, scale);
     this.need(this.images);

@@ -38,10 +38,14 @@ class Announcer {
   }
 }
 
-/** Shows the view in the element, in place of what it held. Option facts: with a title and the facts of the view. */
-function mount(element, view, { facts: withFacts = true } = {}) {
+function check(view) {
   if (view.patchtrace !== "view" ||
     view.version !== 1) throw new Error("This is not a view that this viewer can show.");
+}
+
+/** Shows the view in the element, in place of what it held. Option facts: with a title and the facts of the view. */
+function mount(element, view, { facts: withFacts = true } = {}) {
+  check(view);
   const number = ++mounted, id = (part) => `pt-${number}-${part}`, gone = new AbortController(), timings = [];
   const images = view.images.map((image) => ({ ...image })), query = { ...view.query };  // the view stays as it is
   const model = new Model(view), patches = model.steps.length > 0;
@@ -53,7 +57,8 @@ function mount(element, view, { facts: withFacts = true } = {}) {
     changed("map", "list", "overlay");
   } });
   const state = new State(model, images, { need: (some) => evidence.need(some), changed });
-  const mosaic = view.mosaic ? new Mosaic(view.mosaic, images) : null;
+  state.pending = view.pending;
+  let mosaic = view.mosaic ? new Mosaic(view.mosaic, images) : null;
   const help = helpDialog(patches), openHelp = () => help.showModal();
   const switchTheme = () => {
     const page = document.documentElement,
@@ -61,7 +66,8 @@ function mount(element, view, { facts: withFacts = true } = {}) {
     page.dataset.theme = dark ? "light" : "dark";
     changed("map", "overlay");
   };
-  const controls = new Controls(model, state, Boolean(mosaic), id("level"), { switchTheme, openHelp });
+  const controls = new Controls(model, state, id("level"), { switchTheme, openHelp });
+  controls.allow(Boolean(mosaic));
   const picture = new QueryPicture(root, query, model, state, mosaic);
   const panel = new PatchPanel(query, model, state, { say,
     pixels: (entry) => evidence.pixelsNow(entry, () => changed("overlay")) });
@@ -71,9 +77,13 @@ function mount(element, view, { facts: withFacts = true } = {}) {
     overlay.relayout();
     changed("overlay");
   };
-  const list = new ImageList(model, state, id("ranking"), { say, moved: relayout, open: (image) => pair.open(image) });
+  const list = new ImageList(model, state, id("ranking"), { say, moved: relayout, open: (image) => pair.open(image),
+    covered: () => pair.dialog.open, released: () => { tell(); changed("list", "map"); } });
   const pair = new Pair(query, state, evidence, id("pair"), { openHelp,
-    neighbour: (image, by) => list.neighbour(image, by), closed: (image) => list.returnTo(image) });
+    neighbour: (image, by) => list.neighbour(image, by), closed: (image) => {
+      list.returnTo(image);
+      list.release();
+    } });
 
   function draw(parts) {
     const start = performance.now();
@@ -88,18 +98,44 @@ function mount(element, view, { facts: withFacts = true } = {}) {
     if (parts.size === 1 && parts.has("overlay") && state.cursor) timings.push(performance.now() - start);
   }
 
-  const { summary } = view;
+  const head = make("div"), foot = make("div", { className: "pt-foot" });
+
+  /** What stands in words above and below the images. */
+  function tell() {
+    const { summary, evidence_note: note } = view, open = head.querySelector("details")?.open;
+    const shown = (...parts) => parts.filter(Boolean);
+    head.replaceChildren(...shown(withFacts ? facts(view) : null,
+      make("div", { className: summary.stands_out ? "pt-lead" : "pt-lead pt-nothing" }, ...headline(view, images)),
+      note ? make("p", { className: "pt-quiet pt-note" }, note) : null));
+    if (open) head.querySelector("details").open = true;
+    foot.replaceChildren(...shown(coverage(summary.coverage || []), meaning(patches), smallestShares(view.opponents)));
+  }
+
+  /** Shows a newer answer to the same query, in place; false where that is not possible. */
+  function update(next) {
+    check(next);
+    if ((next.steps || []).length !== model.steps.length) return false;
+    const before = new Map(images.map((image) => [image.index, image]));
+    view = next;
+    state.pending = next.pending;
+    images.splice(0, images.length, ...next.images.map((image) => Object.assign(before.get(image.index) || {}, image)));
+    mosaic = picture.mosaic = next.mosaic ? new Mosaic(next.mosaic, images) : null;
+    controls.allow(Boolean(mosaic));
+    list.renew();
+    if (!list.held()) tell();
+    if (pair.dialog.open) evidence.need([pair.image]);
+    changed("controls", "map", "overlay", "pair");
+    return true;
+  }
+
+  tell();
   root.append(...[
-    withFacts ? facts(view) : null,
-    make("div", { className: summary.stands_out ? "pt-lead" : "pt-lead pt-nothing" }, ...headline(view, images)),
-    patches ? null : methodNote(view),
+    head,
     controls.element,
     make("div", { className: "pt-stage" },
       make("section", { className: "pt-left", "aria-label": "The query" }, picture.element,
         ...(patches ? [picture.legend, picture.note, panel.element] : [])), list.element),
-    make("div", { className: "pt-foot" }, coverage(summary.coverage || []), meaning(patches),
-      smallestShares(view.opponents)),
-    announcer.element, overlay.canvas, pair.dialog, help,
+    foot, announcer.element, overlay.canvas, pair.dialog, help,
   ].filter(Boolean));
   element.replaceChildren(root);
 
@@ -128,7 +164,7 @@ function mount(element, view, { facts: withFacts = true } = {}) {
     clearTimeout(announcer.waiting);
     root.remove();
   };
-  return { element, timings, destroy,
+  return { element, timings, destroy, update,
     ready: () => images.every((image) => image.maps || image.failed || !image.evidence) };
 }
 
