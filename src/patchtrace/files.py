@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,14 +17,12 @@ def replacing(path: Path) -> Iterator[Path]:
 
     The content reaches the disk before the name does, so that a crash leaves no half-written file under that name.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary.touch(exist_ok=False)  # not by tempfile, which makes files that only their owner can read
     try:
         yield temporary
         with temporary.open("rb+") as written:
             os.fsync(written.fileno())
-        temporary.chmod(0o666 & ~_umask())  # mkstemp makes files that only their owner can read
         temporary.replace(path)
         _sync_directory(path.parent)
     finally:
@@ -35,12 +33,6 @@ def write_json(path: Path, content: Any) -> None:
     """Write plain data as JSON, in place of an older file."""
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
 
 
 def _sync_directory(directory: Path) -> None:

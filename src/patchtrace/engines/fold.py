@@ -164,25 +164,6 @@ class LocalWork(NamedTuple):
         return max(1, min(MOST_IMAGES, self.budget.block // (3 * pixels + answer)))
 
 
-class Total:
-    """The sum of normalisers, which come in the order of their blocks: first within each run, then over runs."""
-
-    def __init__(self, run: int) -> None:
-        self._run, self._blocks = run, 0
-        self._whole = self._current = np.array(-np.inf)  # what adds nothing
-
-    def add(self, log_normaliser: Float64) -> None:
-        """One more block."""
-        self._current = np.logaddexp(self._current, log_normaliser)
-        self._blocks += 1
-        if self._blocks % self._run == 0:
-            self._whole, self._current = self.whole(), np.array(-np.inf)
-
-    def whole(self) -> Float64:
-        """The normaliser of all blocks so far."""
-        return np.asarray(np.logaddexp(self._whole, self._current))
-
-
 def summed_masses(part: Float64, block: BlockResult) -> Float64:
     """The masses of the images of a block, which has this part in the whole: (versions, images)."""
     return np.asarray(np.einsum("vl,vln->vn", part, block.share, dtype=np.float64))
@@ -225,12 +206,13 @@ class Blocks:
     """What the blocks of a set answered, in their order, each with its part in the whole (versions, patches).
 
     Shares and colours of a block times that part are those in the whole set. Answers beyond the memory wait in a
-    temporary file.
+    temporary file. Normalisers are added in the order of their blocks: first within each run, then over runs.
     """
 
     def __init__(self, memory: int, run: int = 1) -> None:
-        self._total, self._left = Total(run), memory
-        self._part: Float64 | None = None
+        self._run, self._left = run, memory
+        self._earlier_runs = self._current_run = np.array(-np.inf)  # what adds nothing
+        self._part = np.array(1.0)  # of these blocks in the whole
         self._results: list[BlockResult | list[tuple[int, ...]]] = []
         # spooled only so that nothing touches the disk before something must
         self._file = tempfile.SpooledTemporaryFile(max_size=1, prefix="patchtrace-")  # noqa: SIM115  # see close
@@ -241,15 +223,18 @@ class Blocks:
     @property
     def log_normaliser(self) -> Float64:
         """The normaliser of the whole set: (versions, patches)."""
-        return self._total.whole() if self._part is None else self._total.whole() - np.log(self._part)
+        return np.asarray(np.logaddexp(self._earlier_runs, self._current_run) - np.log(self._part))
 
     def count_in(self, groups: Float64) -> None:
         """Count others in the whole, of which groups of a sample tell: see :func:`part_of_listed`."""
-        self._part = part_of_listed(groups - self._total.whole()[..., None])
+        self._part = part_of_listed(groups - self.log_normaliser[..., None])
 
     def add(self, result: BlockResult) -> None:
         """The answer for the next block."""
-        self._total.add(result.log_normaliser)
+        self._current_run = np.logaddexp(self._current_run, result.log_normaliser)
+        if (len(self._results) + 1) % self._run == 0:
+            self._earlier_runs = np.logaddexp(self._earlier_runs, self._current_run)
+            self._current_run = np.array(-np.inf)
         arrays: list[NDArray[Any]] = [np.ascontiguousarray(result.log_normaliser)]
         arrays += [np.ascontiguousarray(a, dtype=np.float32) for a in (result.share, result.colour) if a is not None]
         self._left -= sum(array.nbytes for array in arrays)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from patchtrace.cache import digest, warn_damaged
 from patchtrace.errors import PatchtraceError
-from patchtrace.files import replacing
+from patchtrace.files import replacing, write_json
 from patchtrace.images import ImageSet
 from patchtrace.methods.gradients.per_image import Gradients, Stream
 from patchtrace.methods.gradients.projection import Projection
@@ -167,8 +167,7 @@ class FeatureFile:
 
     def _note(self) -> None:
         noted = {"rows": self.rows, "checksum": self.checksum, "seconds": self.seconds, "facts": self.facts}
-        with replacing(self.record) as temporary:
-            temporary.write_text(json.dumps(noted, indent=1), encoding="utf-8")
+        write_json(self.record, noted)
 
     def _check(self) -> int:
         """Take over the record, and see that the rows are those it describes."""
