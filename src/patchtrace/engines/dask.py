@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from patchtrace.checks import needed
 from patchtrace.compute import Budget, Compute
 from patchtrace.engines.contract import ENGINES, BlockResult, Engine, Float64
 from patchtrace.engines.fold import Job, LocalWork, summed_masses
@@ -59,11 +60,10 @@ def connected(address: str, *, memory: int) -> Iterator[Client]:
 
     ``memory`` is what each worker that is started here may use.
     """
-    try:
-        import dask
-        from distributed import Client, LocalCluster
-    except ImportError as error:
-        raise PatchtraceError("a cluster needs dask: install it with  pip install 'patchtrace[cluster]'") from error
+    needed("distributed", "a cluster", "cluster")
+    import dask
+    from distributed import Client, LocalCluster
+
     local = address.removeprefix("local:")
     if local != address:
         with (

@@ -82,7 +82,7 @@ class LocalWork(NamedTuple):
                 with closing(Blocks(self.budget.waiting, run)) as blocks:
                     for block in self.answers(some, size):
                         blocks.add(block)
-                    parts.append(np.concatenate([summed_masses(part, block) for part, block in blocks], axis=1))
+                    parts.append(np.concatenate([summed_masses(part, block) for _, part, block in blocks], axis=1))
             yield np.concatenate(parts)
 
     @contextmanager
@@ -177,7 +177,7 @@ def sampled_masses(work: LocalWork, job: Job, rests: Sequence[Rest]) -> Float64:
     found = []
     for number, rest in enumerate(rests):
         with work.compared(job.part(number, number + 1), rest=rest) as blocks:
-            found.append(np.concatenate([summed_masses(part, block) for part, block in blocks], axis=1))
+            found.append(np.concatenate([summed_masses(part, block) for _, part, block in blocks], axis=1))
     return np.concatenate(found)
 
 
@@ -245,12 +245,15 @@ class Blocks:
                 self._file.write(array.data)
             self._results.append([array.shape for array in arrays])
 
-    def __iter__(self) -> Iterator[tuple[Float64, BlockResult]]:
-        whole = self.log_normaliser
+    def __iter__(self) -> Iterator[tuple[slice, Float64, BlockResult]]:
+        """The places of its images in the set, its part in the whole, and the answer, for each block."""
+        whole, start = self.log_normaliser, 0
         self._file.seek(0)
         for kept in self._results:
             result = kept if isinstance(kept, BlockResult) else BlockResult(*map(self._read, kept, KINDS))
-            yield np.exp(result.log_normaliser - whole), result
+            stop = start + result.share.shape[2]
+            yield slice(start, stop), np.exp(result.log_normaliser - whole), result
+            start = stop
 
     def _read(self, shape: tuple[int, ...], kind: type[np.floating[Any]]) -> NDArray[Any]:
         raw = self._file.read(np.dtype(kind).itemsize * math.prod(shape))
