@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, reduce
 from importlib.metadata import version
 from pathlib import Path
@@ -113,8 +113,7 @@ class _Setup(NamedTuple):
     version: str
 
 
-@dataclass(eq=False)
-class _Unit:
+class _Unit(NamedTuple):
     """Some consecutive runs of blocks of a group. Their answers lie on a worker."""
 
     images: int
@@ -122,8 +121,7 @@ class _Unit:
     normalisers: Future
 
 
-@dataclass(eq=False)
-class _Group:
+class _Group(NamedTuple):
     """Versions of a query that are compared together, and whether they are the last of their job."""
 
     job: Job
