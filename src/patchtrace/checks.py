@@ -1,4 +1,4 @@
-"""Checks of settings, each with an error that says what would be right."""
+"""Checks of settings and of what is installed, each with an error that says what would be right."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import numbers
 import operator
 from collections.abc import Iterable
+from importlib import import_module
 from typing import Any
 
 from patchtrace.errors import PatchtraceError
@@ -40,6 +41,14 @@ def choice(name: str, value: Any, choices: Iterable[str]) -> Any:
     if value not in known:
         raise PatchtraceError(f"{name} is {value!r}: use one of {', '.join(known)}")
     return value
+
+
+def needed(module: str, what: object, extra: str) -> Any:
+    """A module that comes with an extra of the package; ``what`` needs it, for the error if it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise PatchtraceError(f"{what} needs {module}: install it with  pip install 'patchtrace[{extra}]'") from error
 
 
 def store(frozen: object, **values: object) -> None:

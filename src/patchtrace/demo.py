@@ -17,9 +17,7 @@ from patchtrace.score_machine import ScoreMachine
 
 _DRAWN = 4  # cards are drawn this many times larger and then shrunk, so that edges are smooth
 
-Colour = tuple[int, int, int]
 Hsv = tuple[float, float, float]
-Points = list[tuple[float, float]]
 
 
 def postcards(count: int = 600, size: int = 32, seed: int = 0) -> ImageSet:
@@ -107,7 +105,7 @@ class _Scene(NamedTuple):
     rng: np.random.Generator
     light: _Light
 
-    def colour(self, base: Hsv, darker: float = 1.0) -> Colour:
+    def colour(self, base: Hsv, darker: float = 1.0) -> tuple[int, int, int]:
         """A colour near this one: no two things have quite the same."""
         hue, saturation, value = (
             x + self.rng.normal(0, spread) for x, spread in zip(base, (0.012, 0.04, 0.03), strict=True)
@@ -164,7 +162,7 @@ def _hills(scene: _Scene, horizon: float) -> None:
     for depth in range(layers):
         waves = scene.some(0.02, 0.1) * np.sin(across / side * rng.uniform(2, 9) + rng.uniform(0, 6))
         ridge = horizon + depth * 0.13 * side + waves
-        outline: Points = [(0.0, float(side)), *zip(across.tolist(), ridge.tolist(), strict=True), (float(side),) * 2]
+        outline = [(0.0, float(side)), *zip(across.tolist(), ridge.tolist(), strict=True), (float(side), float(side))]
         scene.draw.polygon(outline, fill=scene.colour(scene.light.land, 1.15 - 0.25 * depth))
     near = horizon + (layers - 1) * 0.13 * side
     things: list[Callable[[_Scene, float, float], None]] = [_tree] * int(rng.integers(0, 6))

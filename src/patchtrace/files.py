@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,14 +20,12 @@ def replacing(path: Path) -> Iterator[Path]:
 
     The content reaches the disk before the name does, so that a crash leaves no half-written file under that name.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary.touch(exist_ok=False)  # not by tempfile, which makes files that only their owner can read
     try:
         yield temporary
         with temporary.open("rb+") as written:
             os.fsync(written.fileno())
-        temporary.chmod(0o666 & ~_umask())  # mkstemp makes files that only their owner can read
         temporary.replace(path)
         _sync_directory(path.parent)
     finally:
@@ -61,12 +59,6 @@ def check_row(header: Sequence[str], row: Sequence[object]) -> None:
     """Refuse a row that has not one cell for each column of its table."""
     if len(row) != len(header):
         raise PatchtraceError(f"a row has {len(row)} cells, and the table {len(header)} columns: {list(row)!r}")
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
 
 
 def _sync_directory(directory: Path) -> None:

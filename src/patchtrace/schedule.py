@@ -69,6 +69,7 @@ class Schedule:
         return math.sqrt(alpha), math.sqrt(1.0 - alpha)
 
     @classmethod
+    @cache
     def named(cls, name: str) -> Schedule:
         """A schedule with its usual constants: ``ddpm-linear``, ``scaled-linear`` or ``cosine``, 1000 steps.
 
@@ -77,7 +78,10 @@ class Schedule:
         """
         if name not in NAMES:
             raise PatchtraceError(f"there is no schedule {name!r}: use one of {', '.join(NAMES)}")
-        return _named(name)
+        # scaled-linear is the schedule of latent models, whose betas are usually these
+        start, end = (0.00085, 0.012) if name == "scaled-linear" else (1e-4, 0.02)
+        config = {"beta_schedule": NAMES[name], "beta_start": start, "beta_end": end}
+        return cls.from_array(_alphas_of_config(config), name=name)
 
     @classmethod
     def from_array(cls, alphas_cumprod: ArrayLike, name: str = "custom") -> Schedule:
@@ -111,14 +115,6 @@ class Schedule:
         if not any("beta" in str(field) for field in scheduler):
             raise PatchtraceError("the configuration has no betas: pass the cumulative alphas as an array instead")
         return cls.from_array(_alphas_of_config(scheduler), name=str(scheduler.get("_class_name", "diffusers")))
-
-
-@cache
-def _named(name: str) -> Schedule:
-    # scaled-linear is the schedule of latent models, whose betas are usually these
-    betas = {"scaled-linear": (0.00085, 0.012)}.get(name, (1e-4, 0.02))
-    config = {"beta_schedule": NAMES[name], "beta_start": betas[0], "beta_end": betas[1]}
-    return Schedule.from_array(_alphas_of_config(config), name=name)
 
 
 def _alphas_of_config(config: Mapping[str, Any]) -> NDArray[np.float64]:

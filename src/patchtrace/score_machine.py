@@ -19,7 +19,7 @@ import scipy  # its parts are loaded where they are used: at once they would tak
 from numpy.typing import ArrayLike, NDArray
 
 from patchtrace.compute import Compute
-from patchtrace.engines import BlockResult, Blocks, Comparison, Engine, Job, LocalWork, NoisyQuery, get_engine
+from patchtrace.engines import Blocks, Comparison, Engine, Job, LocalWork, NoisyQuery, get_engine
 from patchtrace.engines.fold import MOST_IMAGES
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
@@ -164,7 +164,7 @@ class ScoreMachine:
         with self._compared(query, t, report) as blocks:
             expected = _mean_colour(blocks)
             if origin is not None:
-                for places, part, block in _in_place(blocks):
+                for places, part, block in blocks:
                     origin[:, :, places] += (gain * part)[:, :, None] * block.share
         return expected.transpose(0, 2, 1).reshape(noisy.shape).astype(np.float32)
 
@@ -287,7 +287,7 @@ class ScoreMachine:
         traced: list[Provenance] = []
         origin = np.zeros((1, height * width, len(self.train)), dtype=np.float32)
         for _, level, blocks in self._levels(opened, timesteps, draws, seed, progress, MOST_IMAGES):
-            for places, part, block in _in_place(blocks):
+            for places, part, block in blocks:
                 origin[0, :, places] += np.einsum("vl,vln->ln", part / (level.levels * draws), block.share)
             if level.last:
                 traced.append(Provenance.of(origin, height, width))
@@ -382,7 +382,7 @@ class ScoreMachine:
             expected = _mean_colour(blocks)
             off = level.clean - expected  # (draws, pixels, channels)
             along = (off * expected).sum(axis=2)
-            for places, part, block in _in_place(blocks):
+            for places, part, block in blocks:
                 assert block.colour is not None
                 towards = np.einsum("vlc,vlnc->n", off * part[:, :, None], block.colour)
                 towards -= np.einsum("vl,vln->n", along * part, block.share)
@@ -432,19 +432,10 @@ class _Level(NamedTuple):
     last: bool  # of this picture
 
 
-def _in_place(blocks: Blocks) -> Iterator[tuple[slice, Values, BlockResult]]:
-    """The answers, each with the places of its images in the training set."""
-    start = 0
-    for part, block in blocks:
-        stop = start + block.share.shape[2]
-        yield slice(start, stop), part, block
-        start = stop
-
-
 def _mean_colour(blocks: Blocks) -> Values:
     """What each pixel is expected to be: (versions, pixels, channels)."""
     mean = np.zeros((1, 1, 1))
-    for part, block in blocks:
+    for _, part, block in blocks:
         assert block.colour is not None
         mean = mean + part[:, :, None] * block.colour.sum(axis=2, dtype=np.float64)
     return mean
@@ -457,7 +448,7 @@ def _expected_by(rows: Values, blocks: Blocks) -> Iterator[Values | None]:
     are small, each has its sums beside its own normaliser, and these are joined by their logarithms. What a block
     loses even so may be at most a thousandth of a machine's weight; otherwise the answer is None.
     """
-    answers = [(places, block) for places, _, block in _in_place(blocks)]
+    answers = [(places, block) for places, _, block in blocks]
     normalisers = np.stack([block.log_normaliser for _, block in answers])[:, None]  # (blocks, 1, versions, pixels)
     together = max(1, 2**22 // normalisers.size)
     for first in range(0, len(rows), together):

@@ -261,7 +261,7 @@ def test_a_disk_that_does_not_answer_ends_the_run(two):
 
     work = dask_work.DaskWork(two, native_work(ImageSet.open(TRAIN)))
     with pytest.raises(PatchtraceError, match="could not read its images: the disk"):
-        work._collect([two.submit(fails, pure=False)], lambda *_: None)
+        list(work._collected([two.submit(fails, pure=False)]))
 
 
 def test_without_workers_it_waits_for_some():
@@ -278,7 +278,7 @@ def test_a_scheduler_that_is_lost_is_told(two):
         future = client.submit(time.sleep, 30)
     try:
         with pytest.raises(PatchtraceError, match="scheduler is gone"):
-            work._collect([future], lambda *_: None)
+            list(work._collected([future]))
     finally:
         client.close(timeout=1)
 

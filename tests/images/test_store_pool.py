@@ -149,7 +149,7 @@ def test_a_file_that_grows_while_it_is_read_is_named(photos, monkeypatch):
             stream.write(b"more")
         return info
 
-    monkeypatch.setattr(worker.os, "fstat", then_grow)
+    monkeypatch.setattr(os, "fstat", then_grow)
     found, pixels = worker.answer({"known": (), "path": str(photos / "00.png")}, b"", Decoding())
     assert found["reason"] == "changed while it was read"
     assert not pixels

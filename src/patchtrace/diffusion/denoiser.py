@@ -202,7 +202,8 @@ class Denoiser:
         made = [np.empty((0, *self.shape), np.uint8)]
         for start in range(0, count, batch):
             numbers = range(first + start, first + min(count, start + batch))
-            generators = [torch.Generator().manual_seed(_number(seed, number)) for number in numbers]
+            seeds = (np.random.SeedSequence((seed, number)).generate_state(1, np.uint64)[0] for number in numbers)
+            generators = [torch.Generator().manual_seed(int(one >> np.uint64(1))) for one in seeds]
             x = torch.stack([torch.randn(self.shape, generator=one) for one in generators]).to(self.device)
             kind = diffusers().DDIMScheduler if sampler == "ddim" else diffusers().DDPMScheduler
             scheduler = kind.from_config(_scheduler_fields(self.schedule))
@@ -238,11 +239,6 @@ def query_noise(seed: int, query: int, count: int, shape: tuple[int, int, int]) 
     import torch
 
     return torch.from_numpy(np.random.default_rng([seed, query]).standard_normal((count, *shape), dtype=np.float32))
-
-
-def _number(*parts: int) -> int:
-    """One seed out of several numbers."""
-    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def _scheduler_fields(schedule: Schedule) -> dict[str, Any]:

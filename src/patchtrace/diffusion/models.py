@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from patchtrace.checks import needed
 from patchtrace.errors import PatchtraceError
 
 if TYPE_CHECKING:
@@ -56,13 +57,7 @@ CONFIGURATIONS: Mapping[str, Mapping[str, Any]] = {
 
 def diffusers() -> Any:
     """The library, or how to get it."""
-    try:
-        import diffusers
-    except ImportError as error:
-        raise PatchtraceError(
-            "real diffusion models need PyTorch and diffusers: pip install 'patchtrace[models]'"
-        ) from error
-    return diffusers
+    return needed("diffusers", "a real diffusion model", "models")
 
 
 def configuration(model: str | Path, shape: tuple[int, int, int]) -> dict[str, Any]:

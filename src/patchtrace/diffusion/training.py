@@ -6,7 +6,6 @@ the seed and the number of the step. So the state on disk is the weights, the op
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.cache import warn_damaged
+from patchtrace.cache import digest, warn_damaged
 from patchtrace.checks import choice, whole
 from patchtrace.diffusion.denoiser import Denoiser
 from patchtrace.diffusion.models import build, configuration, diffusers
@@ -111,8 +110,7 @@ class Training:
     def fingerprint(self, images: ImageSet) -> str:
         """A hash of everything that decides the weights: settings, architecture, images and their order."""
         described = {**asdict(self), "model": configuration(self.model, images.shape)}
-        text = json.dumps([described, images.fingerprint()], sort_keys=True)  # models on disk are named after it
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest(described, images.fingerprint())  # models on disk are named after it
 
 
 def train(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from patchtrace.engines import preparation
 from patchtrace.engines.contract import Axis, Comparison, Float64, Question
-from patchtrace.engines.preparation import Answer, QueryTerms
-from patchtrace.engines.torch import OnTorch, onto
+from patchtrace.engines.preparation import QueryTerms
+from patchtrace.engines.torch import OnTorch, Version, onto
 
 if TYPE_CHECKING:
     import torch
@@ -29,14 +29,14 @@ class ConvolutionEngine(OnTorch):
     description = "PyTorch, as in the paper, to compare with"
     rank = 30
 
-    def answers(self, question: Question) -> list[Answer]:
+    def versions(self, question: Question) -> list[Version]:
         """See :class:`OnTorch`. All pairs with at least one image have to fit in memory."""
         colour = preparation.colour_of(question)
         terms = (preparation.query_terms(version, colour, question.comparison) for version in question.query)
-        return [self._answer(term, question, colour.mean) for term in terms]
+        return [self._version(term, question, colour.mean) for term in terms]
 
-    def _answer(self, terms: QueryTerms, question: Question, colour: Float64) -> Answer:
-        """The answer for one noisy query."""
+    def _version(self, terms: QueryTerms, question: Question, colour: Float64) -> Version:
+        """One noisy query, compared."""
         import torch
 
         block, comparison, noise = question.block, question.comparison, terms.noise
@@ -60,14 +60,9 @@ class ConvolutionEngine(OnTorch):
             images, biases, own_middles = (onto(like, array) for array in (train, norms, middles[chosen].copy()))
             logits = self.logits(images, kernels, biases, excluded, comparison)
             parts.append(self.masses(logits, own_middles, comparison.k))
-        found = torch.cat(parts, dim=1).cpu().double()
-        peak, total, top = found[:3]  # (images, patches) each
-        highest = peak.amax(dim=0)
-        weight = (peak - highest).exp()
-        normaliser = (weight * total).sum(dim=0)
-        share = (weight * top / normaliser).T
-        painted = found[3:].permute(2, 1, 0).float()
-        return Answer((normaliser.log() + highest).numpy() + terms.offset, share.float().numpy(), painted.numpy())
+        found = torch.cat(parts, dim=1).transpose(1, 2)  # (3 + channels, patches, images)
+        found[0].neg_()  # the largest logit is the least distance
+        return Version(terms, found[:, None])
 
     def logits(
         self, images: Tensor, kernels: Tensor, biases: Tensor, excluded: Tensor, comparison: Comparison

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, reduce
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from patchtrace.checks import needed
 from patchtrace.compute import Budget, Compute
 from patchtrace.engines.contract import ENGINES, BlockResult, Engine, Float64
 from patchtrace.engines.fold import Job, LocalWork, summed_masses
@@ -59,11 +60,10 @@ def connected(address: str, *, memory: int) -> Iterator[Client]:
 
     ``memory`` is what each worker that is started here may use.
     """
-    try:
-        import dask
-        from distributed import Client, LocalCluster
-    except ImportError as error:
-        raise PatchtraceError("a cluster needs dask: install it with  pip install 'patchtrace[cluster]'") from error
+    needed("distributed", "a cluster", "cluster")
+    import dask
+    from distributed import Client, LocalCluster
+
     local = address.removeprefix("local:")
     if local != address:
         with (
@@ -113,8 +113,7 @@ class _Setup(NamedTuple):
     version: str
 
 
-@dataclass(eq=False)
-class _Unit:
+class _Unit(NamedTuple):
     """Some consecutive runs of blocks of a group. Their answers lie on a worker."""
 
     images: int
@@ -122,13 +121,10 @@ class _Unit:
     normalisers: Future
 
 
-@dataclass(eq=False)
-class _Group:
+class _Group(NamedTuple):
     """Versions of a query that are compared together, and whether they are the last of their job."""
 
     job: Job
-    size: int
-    run: int
     last: bool
     units: list[_Unit]
 
@@ -191,59 +187,44 @@ class DaskWork:
         return self.threads
 
     def begin(self, job: Job) -> Iterator[_Group]:
-        """Send the comparisons of a job."""
+        """Send the comparisons of a job, some images at a time."""
+        train = self.local.train
         size, run, together = self.local.cut(job)
         for first in range(0, len(job.query), together):
             last = first + together
-            group = _Group(job.part(first, last), size, run, last >= len(job.query), [])
-            group.units = self._sent(group, self.local.train)
+            group = _Group(job.part(first, last), last >= len(job.query), [])
+            sent = group.job._replace(progress=None, keep=None)
+            some = size * run * self._runs_of_a_task(sent, size * run)
+            for start in range(0, len(train), some):
+                stop = min(start + some, len(train))
+                part = replace(train.subset(range(start, stop)), files=(), skipped=(), remarks=())
+                answers = self.client.submit(_compare, part, sent, size, self.setup, pure=False, retries=2)
+                group.units.append(_Unit(stop - start, answers, self._ask(_normalisers, answers, run)))
             yield group
 
     def finish(self, group: _Group) -> Float64:
         """Wait for a group, and sum its answers: (versions, train)."""
-        total = self._total(group, group.units)
-        if group.job.keep:
-            group.job.keep(total)
-        sums: dict[int, Float64] = {}
-        self._collect([self._ask(_sums, unit.answers, total) for unit in group.units], sums.__setitem__)
-        return np.concatenate([sums[number] for number in sorted(sums)], axis=1)
-
-    def _total(self, group: _Group, units: list[_Unit]) -> Float64:
-        """The normaliser of all units, each added in its turn and then forgotten."""
         total: Float64 = np.array(-np.inf)
         early: dict[int, Float64] = {}
         added = 0
-
-        def take(number: int, normalisers: Float64) -> None:
-            nonlocal added, total
+        for number, normalisers in self._collected([unit.normalisers for unit in group.units]):
             early[number] = normalisers
-            while added in early:
+            while added in early:  # each in its turn, and then forgotten
                 total = reduce(np.logaddexp, early.pop(added), total)
                 added += 1
             self.done += 1
             if group.job.progress:
-                group.job.progress(len(group.job.query) * units[number].images)
+                group.job.progress(len(group.job.query) * group.units[number].images)
             self._report()
+        if group.job.keep:
+            group.job.keep(total)
+        sums = dict(self._collected([self._ask(_sums, unit.answers, total) for unit in group.units]))
+        return np.concatenate([sums[number] for number in sorted(sums)], axis=1)
 
-        self._collect([unit.normalisers for unit in units], take)
-        return total
-
-    def _sent(self, group: _Group, images: ImageSet) -> list[_Unit]:
-        """Compare these images, some at a time."""
-        some = group.size * group.run * self._runs_of_a_task(group)
-        job = group.job._replace(progress=None, keep=None)
-        units = []
-        for start in range(0, len(images), some):
-            stop = min(start + some, len(images))
-            part = replace(images.subset(range(start, stop)), files=(), skipped=(), remarks=())
-            answer = self.client.submit(_compare, part, job, group.size, self.setup, pure=False, retries=2)
-            units.append(_Unit(stop - start, answer, self._ask(_normalisers, answer, group.run)))
-        return units
-
-    def _runs_of_a_task(self, group: _Group) -> int:
+    def _runs_of_a_task(self, job: Job, images: int) -> int:
+        """How many runs, of so many images each, make a task."""
         train, budget = self.local.train, self.local.budget
-        images = group.size * group.run
-        patches, pairs = (images * len(group.job.query) * count for count in self.local.counts(group.job))
+        patches, pairs = (images * len(job.query) * count for count in self.local.counts(job))
         runs = -(-len(train) // images)
         waiting = (budget.waiting + budget.versions) // WAITING_TASKS
         most = [PAIRS_OF_A_TASK // pairs, -(-runs // (2 * self.slots())), waiting // (4 * patches)]
@@ -255,8 +236,8 @@ class DaskWork:
         """Submit work on answers, before further comparisons: it is short, and frees memory."""
         return self.client.submit(question, answer, *arguments, pure=False, priority=10)
 
-    def _collect(self, futures: list[Future], take: Callable[[int, Any], None]) -> None:
-        """``take`` the number and the result of each as it comes.
+    def _collected(self, futures: list[Future]) -> Iterator[tuple[int, Any]]:
+        """The number and the result of each as it comes.
 
         What workers held that are lost, dask makes again by itself. Workers that are not lost but silent would keep it
         waiting for minutes: they are given up here.
@@ -272,7 +253,7 @@ class DaskWork:
                 self._give_up_silent_workers()
                 self._report()
                 continue
-            take(number, self._result(futures[number]))
+            yield number, self._result(futures[number])
             left -= 1
 
     def _result(self, future: Future) -> Any:

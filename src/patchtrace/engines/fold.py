@@ -86,7 +86,7 @@ class LocalWork(NamedTuple):
                         blocks.add(block)
                     if job.keep:
                         job.keep(blocks.log_normaliser)
-                    parts.append(np.concatenate([summed_masses(part, block) for part, block in blocks], axis=1))
+                    parts.append(np.concatenate([summed_masses(part, block) for _, part, block in blocks], axis=1))
             yield np.concatenate(parts)
 
     @contextmanager
@@ -168,25 +168,6 @@ class LocalWork(NamedTuple):
         return max(1, min(MOST_IMAGES, self.budget.block // (3 * pixels + answer)))
 
 
-class Total:
-    """The sum of normalisers, which come in the order of their blocks: first within each run, then over runs."""
-
-    def __init__(self, run: int) -> None:
-        self._run, self._blocks = run, 0
-        self._whole = self._current = np.array(-np.inf)  # what adds nothing
-
-    def add(self, log_normaliser: Float64) -> None:
-        """One more block."""
-        self._current = np.logaddexp(self._current, log_normaliser)
-        self._blocks += 1
-        if self._blocks % self._run == 0:
-            self._whole, self._current = self.whole(), np.array(-np.inf)
-
-    def whole(self) -> Float64:
-        """The normaliser of all blocks so far."""
-        return np.asarray(np.logaddexp(self._whole, self._current))
-
-
 def summed_masses(part: Float64, block: BlockResult) -> Float64:
     """The masses of the images of a block, which has this part in the whole: (versions, images)."""
     return np.asarray(np.einsum("vl,vln->vn", part, block.share, dtype=np.float64))
@@ -202,7 +183,7 @@ def sampled_masses(work: LocalWork, job: Job, rests: Sequence[Rest]) -> Float64:
         with work.compared(job.part(number, number + 1), rest=rest) as blocks:
             if job.keep:
                 job.keep(blocks.log_normaliser)
-            found.append(np.concatenate([summed_masses(part, block) for part, block in blocks], axis=1))
+            found.append(np.concatenate([summed_masses(part, block) for _, part, block in blocks], axis=1))
     return np.concatenate(found)
 
 
@@ -231,12 +212,13 @@ class Blocks:
     """What the blocks of a set answered, in their order, each with its part in the whole (versions, patches).
 
     Shares and colours of a block times that part are those in the whole set. Answers beyond the memory wait in a
-    temporary file.
+    temporary file. Normalisers are added in the order of their blocks: first within each run, then over runs.
     """
 
     def __init__(self, memory: int, run: int = 1) -> None:
-        self._total, self._left = Total(run), memory
-        self._part: Float64 | None = None
+        self._run, self._left = run, memory
+        self._earlier_runs = self._current_run = np.array(-np.inf)  # what adds nothing
+        self._part = np.array(1.0)  # of these blocks in the whole
         self._results: list[BlockResult | list[tuple[int, ...]]] = []
         # spooled only so that nothing touches the disk before something must
         self._file = tempfile.SpooledTemporaryFile(max_size=1, prefix="patchtrace-")  # noqa: SIM115  # see close
@@ -247,19 +229,22 @@ class Blocks:
     @property
     def log_normaliser(self) -> Float64:
         """The normaliser of the whole set: (versions, patches)."""
-        return self._total.whole() if self._part is None else self._total.whole() - np.log(self._part)
+        return np.asarray(np.logaddexp(self._earlier_runs, self._current_run) - np.log(self._part))
 
     def count_in(self, groups: Float64) -> None:
         """Count others in the whole, of which groups of a sample tell: see :func:`part_of_listed`."""
-        self._part = part_of_listed(groups - self._total.whole()[..., None])
+        self._part = part_of_listed(groups - self.log_normaliser[..., None])
 
     def within(self, log_normaliser: Float64) -> None:
         """Take the set as a part of a larger one, of which this is known."""
-        self._part = np.exp(self._total.whole() - log_normaliser)
+        self._part = np.exp(self.log_normaliser - log_normaliser)
 
     def add(self, result: BlockResult) -> None:
         """The answer for the next block."""
-        self._total.add(result.log_normaliser)
+        self._current_run = np.logaddexp(self._current_run, result.log_normaliser)
+        if (len(self._results) + 1) % self._run == 0:
+            self._earlier_runs = np.logaddexp(self._earlier_runs, self._current_run)
+            self._current_run = np.array(-np.inf)
         arrays: list[NDArray[Any]] = [np.ascontiguousarray(result.log_normaliser)]
         arrays += [np.ascontiguousarray(a, dtype=np.float32) for a in (result.share, result.colour) if a is not None]
         self._left -= sum(array.nbytes for array in arrays)
@@ -270,12 +255,15 @@ class Blocks:
                 self._file.write(array.data)
             self._results.append([array.shape for array in arrays])
 
-    def __iter__(self) -> Iterator[tuple[Float64, BlockResult]]:
-        whole = self.log_normaliser
+    def __iter__(self) -> Iterator[tuple[slice, Float64, BlockResult]]:
+        """The places of its images in the set, its part in the whole, and the answer, for each block."""
+        whole, start = self.log_normaliser, 0
         self._file.seek(0)
         for kept in self._results:
             result = kept if isinstance(kept, BlockResult) else BlockResult(*map(self._read, kept, KINDS))
-            yield np.exp(result.log_normaliser - whole), result
+            stop = start + result.share.shape[2]
+            yield slice(start, stop), np.exp(result.log_normaliser - whole), result
+            start = stop
 
     def _read(self, shape: tuple[int, ...], kind: type[np.floating[Any]]) -> NDArray[Any]:
         raw = self._file.read(np.dtype(kind).itemsize * math.prod(shape))

@@ -76,11 +76,12 @@ class OnTorch(Engine):
         import torch
 
         with exact_float32(), with_threads(self.threads), torch.inference_mode():
-            return preparation.block_result(self.answers(question), question.colours)
+            answers = [_answer(version) for version in self.versions(question)]
+        return preparation.block_result(answers, question.colours)
 
     @abstractmethod
-    def answers(self, question: Question) -> list[Answer]:
-        """The answer for each version of the query."""
+    def versions(self, question: Question) -> list[Version]:
+        """Each version of the query, compared."""
 
     def empty(self, shape: tuple[int, ...], terms: QueryTerms) -> Tensor:
         """Memory in the precision and on the device for a version."""
@@ -116,7 +117,7 @@ class TorchEngine(OnTorch):
     def suits(cls, compute: Compute, pairs: int) -> bool:
         return compute.device is not None or (pairs >= MANY_PAIRS and has_gpu())
 
-    def answers(self, question: Question) -> list[Answer]:
+    def versions(self, question: Question) -> list[Version]:
         colour, middles = preparation.colour_of(question), preparation.middle_pixels(question)
         images, channels, *positions = middles.shape
         versions = []
@@ -125,7 +126,7 @@ class TorchEngine(OnTorch):
             versions.append(Version(terms, self.empty((3 + channels, *positions, images), terms)))
         for dtype in {version.parts.dtype for version in versions}:
             _fill([version for version in versions if version.parts.dtype == dtype], question, middles, colour.mean)
-        return [_answer(version) for version in versions]
+        return versions
 
 
 def _fill(versions: list[Version], question: Question, middles: Float32, colour: Float64) -> None:
@@ -161,7 +162,9 @@ def _numbers(picture: Float64, question: Question) -> tuple[int, int, int]:
 
 def _arranged(images: Tensor, middles: Tensor, question: Question, like: Tensor) -> dict[tuple[_Run, _Run], _Partners]:
     """For each two runs of positions, down and across, what they are compared with."""
-    stacked = _stacked(images, _column_norms(images, question), question, like)
+    # squared norms of each column of pixels in each row of patches: (images, row positions, columns)
+    norms = preparation.doubling_window(images.square().sum(dim=1), (1,), question.comparison)
+    stacked = _stacked(images, norms[:, : question.rows.positions], question, like)
     arranged = {}
     for down, across in product(_runs(question.rows), _runs(question.columns)):
         part = _groups(stacked, down, across, question)  # (groups, images, rows, depth, columns)
@@ -303,13 +306,6 @@ def _middles(middles: Tensor, down: _Run, across: _Run) -> Tensor:
 
 
 # --- distances by windows ---
-
-
-def _column_norms(images: Tensor, question: Question) -> Tensor:
-    """Squared norms of each column of pixels in each row of patches: (images, row positions, columns)."""
-    squares = images.square().sum(dim=1)
-    summed: Tensor = preparation.doubling_window(squares, (1,), question.comparison)
-    return summed[:, : question.rows.positions]
 
 
 def _stacked(images: Tensor, norms: Tensor, question: Question, like: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ Image files are hostile input: nothing here trusts a size, a mode or a header th
 from __future__ import annotations
 
 import io
+import os
 import stat
 import warnings
 from collections.abc import Mapping
@@ -156,6 +157,20 @@ FIXED_RULES: Mapping[str, str] = {
 }
 
 
+def read_file(path: Path, rules: Decoding) -> tuple[bytes, os.stat_result]:
+    """Content of a file, and its length and time at the same moment; or ``Unreadable`` or ``OSError``."""
+    if not stat.S_ISREG(path.stat().st_mode):  # a pipe would keep us waiting for ever
+        raise Unreadable("not a regular file")
+    with path.open("rb") as stream:
+        info = os.fstat(stream.fileno())
+        if refusal := rules.refusal(info.st_size):
+            raise refusal
+        content = stream.read(info.st_size + 1)  # not up to the limit: all that is asked for is taken at once
+    if len(content) != info.st_size:
+        raise Unreadable("changed while it was read")
+    return content, info
+
+
 def decode(source: Path | bytes | Image.Image | Unreadable, rules: Decoding) -> NDArray[np.uint8]:
     """Pixels (channels, height, width) of one image, or ``Unreadable`` with the reason."""
     if isinstance(source, Unreadable):
@@ -164,18 +179,13 @@ def decode(source: Path | bytes | Image.Image | Unreadable, rules: Decoding) -> 
         if isinstance(source, Image.Image):
             return _pixels(source, rules)
         if isinstance(source, Path):
-            info = source.stat()
-            if not stat.S_ISREG(info.st_mode):  # a pipe would keep us waiting for ever
-                raise Unreadable("not a regular file")
-        if refusal := rules.refusal(len(source) if isinstance(source, bytes) else info.st_size):
+            source, _ = read_file(source, rules)
+        elif refusal := rules.refusal(len(source)):
             raise refusal
-        with (
-            io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as stream,
-            warnings.catch_warnings(),
-        ):
+        with warnings.catch_warnings():
             # Pillow warns of odd metadata and of large pictures; the pixels decide here, and the limit is our own
             warnings.simplefilter("ignore")
-            with Image.open(stream, formats=FORMATS) as image:
+            with Image.open(io.BytesIO(source), formats=FORMATS) as image:
                 if rules.exif == "ignore" and image.format == "TIFF":  # Pillow applies it by itself while it loads
                     image.getexif().pop(ExifTags.Base.Orientation, None)
                 return _pixels(image, rules)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
@@ -17,6 +18,7 @@ from patchtrace.methods.pixel import BLOCK, Metric, similarity
 from patchtrace.progress import Progress, Watch
 
 
+@dataclass(eq=False, repr=False)
 class EmbeddingSimilarity(Method):
     """Inner product or cosine of the feature vectors of an encoder. The diffusion model is not needed.
 
@@ -58,18 +60,14 @@ class EmbeddingSimilarity(Method):
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"embedding": {}, "embedding-dot": {"metric": "dot"}}
     requires: ClassVar[Requires] = Requires.ENCODER
     options: ClassVar[frozenset[str]] = frozenset({"encoder", "device"})
-    encoder_: Encoder | None = None
-    features_: NDArray[np.float32] | None = None
 
-    def __init__(
-        self,
-        encoder: str | VectorFunction | Encoder = "efficientnet-lite0",
-        metric: Metric = "cosine",
-        *,
-        device: str | None = None,
-        batch: int = BATCH,
-    ) -> None:
-        self.encoder, self.metric, self.device, self.batch = encoder, metric, device, batch
+    encoder: str | VectorFunction | Encoder = "efficientnet-lite0"
+    metric: Metric = "cosine"
+    _: KW_ONLY
+    device: str | None = None
+    batch: int = BATCH
+    encoder_: Encoder | None = field(default=None, init=False)
+    features_: NDArray[np.float32] | None = field(default=None, init=False)
 
     @classmethod
     def create(cls, resources: Resources, **arguments: Any) -> Self:

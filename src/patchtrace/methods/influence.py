@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from patchtrace.attribution import Attribution
@@ -14,6 +15,7 @@ from patchtrace.schedule import Schedule
 from patchtrace.score_machine import ScoreMachine
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class MachineInfluence(Method):
     """Influence in the score machine: exact, and signed.
 
@@ -45,20 +47,13 @@ class MachineInfluence(Method):
     name: ClassVar[str] = "machine-influence"
     options: ClassVar[frozenset[str]] = frozenset({"draws", "seed", "engine", "device", "threads", "memory"})
 
-    def __init__(
-        self,
-        *,
-        timesteps: Sequence[int] | None = None,
-        draws: int = 4,
-        seed: int = 0,
-        patches: int | Mapping[int, int] | None = None,
-        schedule: str | Schedule = "ddpm-linear",
-        border: Literal["match", "zero"] = "match",
-        compute: Compute | None = None,
-    ) -> None:
-        self.timesteps, self.draws, self.seed = timesteps, draws, seed
-        self.patches, self.schedule, self.border = patches, schedule, border
-        self.compute = compute
+    timesteps: Sequence[int] | None = None
+    draws: int = 4
+    seed: int = 0
+    patches: int | Mapping[int, int] | None = None
+    schedule: str | Schedule = "ddpm-linear"
+    border: Literal["match", "zero"] = "match"
+    compute: Compute | None = None
 
     @classmethod
     def create(cls, resources: Resources, **arguments: Any) -> Self:

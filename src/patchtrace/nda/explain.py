@@ -249,12 +249,9 @@ def _details(result: Attribution, queries: ImageSet, train: ImageSet, query: int
 def _patch_shares(blocks: Blocks, chosen: NDArray[np.intp]) -> NDArray[np.float32]:
     """The shares of the chosen images in each query patch, in the mean over versions: (images, patches)."""
     found = np.empty((len(chosen), blocks.log_normaliser.shape[1]), np.float32)
-    start = 0
-    for part, block in blocks:
-        stop = start + block.share.shape[2]
-        here = np.flatnonzero((chosen >= start) & (chosen < stop))
-        found[here] = (block.share[:, :, chosen[here] - start] * part[:, :, None]).mean(axis=0).T
-        start = stop
+    for places, part, block in blocks:
+        here = np.flatnonzero((chosen >= places.start) & (chosen < places.stop))
+        found[here] = (block.share[:, :, chosen[here] - places.start] * part[:, :, None]).mean(axis=0).T
     return found
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
@@ -184,14 +183,6 @@ class Source:
             asked = f"{self.name} has no {kind} {key!r}." if key else f"which {kind} of {self.name} holds the images?"
             raise PatchtraceError(f"{asked} Choose with key= (--train-key, --query-key) one of {', '.join(names)}")
         return chosen
-
-    def needs(self, module: str, extra: str) -> Any:
-        """A module that is installed with an extra of the package."""
-        try:
-            return import_module(module)
-        except ImportError as error:
-            message = f"{self.place} needs {module}: install it with  pip install 'patchtrace[{extra}]'"
-            raise PatchtraceError(message) from error
 
     @property
     def address(self) -> str:

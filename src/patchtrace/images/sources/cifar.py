@@ -46,8 +46,7 @@ def batch_files(path: Path) -> list[Path]:
                     raise PatchtraceError(f"{path.name} looks like CIFAR-10 but lacks {', '.join(missing)}")
                 return batches
         return []
-    known = {f"{name}{suffix}" for name in (*BATCHES, "test_batch") for suffix in ("", ".bin")}
-    return [path] if path.name in known and os.path.isfile(path) else []
+    return [path] if path.name.removesuffix(".bin") in (*BATCHES, "test_batch") and os.path.isfile(path) else []
 
 
 def _batch(path: Path) -> NDArray[np.uint8]:

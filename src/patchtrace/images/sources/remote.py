@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from patchtrace.checks import needed
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import EXTENSIONS, Decoding, Unreadable
 from patchtrace.images.sources.base import Entries, Local, Payload, Reading, RemoteFile, Source, is_url, shown
@@ -34,7 +35,7 @@ class Remote(Source):
     def entries(self, reading: Reading) -> Entries:
         """The image files below the URL, sorted by id; or the image that it names."""
         url = self.place
-        fsspec = self.needs("fsspec", "remote")
+        fsspec = needed("fsspec", url, "remote")
         try:
             system, root = fsspec.core.url_to_fs(url)
             info = system.info(root) if self.single else {}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from patchtrace.checks import needed
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Unreadable
 from patchtrace.images.sources.base import Entries, Payload, Reading, Source
@@ -22,11 +23,11 @@ class Table(Source):
 
     def entries(self, reading: Reading) -> Entries:
         """The cells of the column."""
-        pa = self.needs("pyarrow", "parquet")
+        pa = needed("pyarrow", self.place, "parquet")
         count: int | None = None
         try:
             if self.name.lower().endswith(".parquet"):
-                parquet = self.needs("pyarrow.parquet", "parquet").ParquetFile(self.place)
+                parquet = needed("pyarrow.parquet", self.place, "parquet").ParquetFile(self.place)
                 name, count = self._column(parquet.schema_arrow, reading), parquet.metadata.num_rows
                 batches = parquet.iter_batches(batch_size=256, columns=[name])
             else:

@@ -32,13 +32,7 @@ class StorePixels(LazyPixels):
         Where each image is.
     """
 
-    def __init__(
-        self,
-        shards: list[Shard],
-        shape: tuple[int, int, int],
-        shard_of: NDArray[np.int32],
-        row_of: NDArray[np.int32],
-    ) -> None:
+    def __init__(self, shards: list[Shard], shape: tuple[int, ...], shard_of: Places, row_of: Places) -> None:
         super().__init__((len(row_of), *shape), np.dtype(np.uint8))
         self._shards, self._shard_of, self._row_of = shards, shard_of, row_of
         self._known: tuple[tuple[str, ...], str] | None = None
@@ -70,8 +64,7 @@ class StorePixels(LazyPixels):
 
     def select(self, places: Places) -> StorePixels:
         """The images at these places, still on disk."""
-        channels, height, width = self.shape[1:]
-        return StorePixels(self._shards, (channels, height, width), self._shard_of[places], self._row_of[places])
+        return StorePixels(self._shards, self.shape[1:], self._shard_of[places], self._row_of[places])
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process: only the shards that hold these images, not yet opened."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from patchtrace.errors import PatchtraceError
-from patchtrace.images.decode import Decoding
+from patchtrace.images.decode import Decoding, Unreadable, read_file
 from patchtrace.images.pixels import Places
 from patchtrace.images.sources.base import Opened, Reading, Source, is_url
 from patchtrace.images.store.manifest import LOCK, MANIFEST, Damaged, Manifest, Table
@@ -117,14 +116,12 @@ class Originals(Sequence["bytes | None"]):
         if name.is_absolute() or ".." in name.parts:
             return None
         entry, row = self._pixels.where(index)
-        with suppress(OSError, ValueError):  # the picture itself is shown instead
+        with suppress(OSError, ValueError, Unreadable):  # the picture itself is shown instead
             if self._table is None or self._table[0] != entry.table:
                 self._table = entry.table, read_table(self._store, entry)
-            table, path = self._table[1], self._root / name
-            info = path.stat()
-            if stat.S_ISREG(info.st_mode) and info.st_size == table.marks[row].size:
-                raw = path.read_bytes()
-                return raw if hashlib.sha256(raw).hexdigest() == table.source(row) else None
+            table = self._table[1]
+            raw, _ = read_file(self._root / name, Decoding(max_bytes=table.marks[row].size))
+            return raw if hashlib.sha256(raw).hexdigest() == table.source(row) else None
         return None
 
     def select(self, places: Places) -> Originals:

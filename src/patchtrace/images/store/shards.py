@@ -93,14 +93,21 @@ class Shard:
 
     def check(self) -> None:
         """See that the content is what was written."""
+        digest = hashlib.sha256()
+        place = 0
         with self._opened() as handle:
-            self._check(handle)
+            while chunk := os.pread(handle, _CHUNK, place):
+                digest.update(chunk)
+                place += len(chunk)
+        if digest.hexdigest() != self.entry.pixels:
+            raise _damaged(self.path, "is not what was written")
+        self._checked = True
 
     def read(self, row: int, into: NDArray[np.uint8]) -> None:
         """Fill ``into`` (images, channels, height, width) with consecutive rows, from ``row`` on."""
+        if not self._checked:
+            self.check()
         with self._opened() as handle:
-            if not self._checked:
-                self._check(handle)
             rest = into.reshape(-1).data
             place = self._offset + row * self._image
             while rest:
@@ -129,16 +136,6 @@ class Shard:
             os.close(handle)
             raise _damaged(self.path, f"has {length} bytes instead of {self.entry.bytes}")
         return handle
-
-    def _check(self, handle: int) -> None:
-        digest = hashlib.sha256()
-        place = 0
-        while chunk := os.pread(handle, _CHUNK, place):
-            digest.update(chunk)
-            place += len(chunk)
-        if digest.hexdigest() != self.entry.pixels:
-            raise _damaged(self.path, "is not what was written")
-        self._checked = True
 
 
 class ShardBuilder:

@@ -44,6 +44,7 @@ class Updated:
     repaired: tuple[str, ...]
 
 
+@dataclass(eq=False)
 class Update:
     """Brings a store to what its sources are now. The caller holds the lock.
 
@@ -65,28 +66,27 @@ class Update:
         Most images in a shard.
     """
 
-    def __init__(
-        self,
-        store: Path,
-        base: Manifest | None,
-        paths: tuple[str, ...],
-        options: dict[str, Any],
-        rules: Decoding,
-        trusted: bool,
-        shard_images: int | None = None,
-    ) -> None:
-        self.store, self.base, self.options, self.trusted = store, base, options, trusted
-        self.found = find(list(paths))
+    store: Path
+    base: Manifest | None
+    paths: tuple[str, ...]
+    options: dict[str, Any]
+    rules: Decoding
+    trusted: bool
+    shard_images: int | None = None
+
+    def __post_init__(self) -> None:
+        self.found = find(list(self.paths))
         # before they are read: a change from here on is seen by the next update
         self.origins = tuple(map(origin_of, self.found))
         # an update has the crop of the first run; the remark on it is made again
-        cut, self._remarks = with_crop(self.found, replace(rules, crop=None) if base else rules)
-        if base and cut != rules:
+        cut, self._remarks = with_crop(self.found, replace(self.rules, crop=None) if self.base else self.rules)
+        if not self.base:
+            self.rules = cut
+        elif cut != self.rules:
             self._remarks = []
-        self.rules = rules if base else cut
-        self._journal = Journal.read(store, base.sha256 if base else "", paths, self.rules)
-        self._known = KnownRows(store, base, self._journal)
-        self._builder = shards.ShardBuilder(store, self._known.shape, shard_images or shards.SHARD_IMAGES)
+        self._journal = Journal.read(self.store, self.base.sha256 if self.base else "", self.paths, self.rules)
+        self._known = KnownRows(self.store, self.base, self._journal)
+        self._builder = shards.ShardBuilder(self.store, self._known.shape, self.shard_images or shards.SHARD_IMAGES)
         self._skipped: list[Skipped] = []
         self._changed = 0
 

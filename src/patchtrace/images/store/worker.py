@@ -9,9 +9,7 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 import signal
-import stat
 import sys
 import time
 from multiprocessing.connection import Connection
@@ -20,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from patchtrace.images.decode import Decoding, Unreadable, decode
+from patchtrace.images.decode import Decoding, Unreadable, decode, read_file
 
 #: A file that changed so short a time ago may change once more without its time showing it.
 RECENT = 2_000_000_000
@@ -63,7 +61,9 @@ def answer(order: dict[str, Any], content: bytes, rules: Decoding) -> tuple[dict
     found: dict[str, Any] = {}
     try:
         if "path" in order:
-            content, found["size"], found["stamp"] = _read(Path(order["path"]), rules)
+            content, info = read_file(Path(order["path"]), rules)
+            settled = time.time_ns() - info.st_mtime_ns > RECENT
+            found |= {"size": info.st_size, "stamp": str(info.st_mtime_ns) if settled else ""}
         found["source"] = hashlib.sha256(content).hexdigest()
         if found["source"] in order["known"]:
             return found, b""
@@ -74,22 +74,6 @@ def answer(order: dict[str, Any], content: bytes, rules: Decoding) -> tuple[dict
         return {"reason": "too large for the memory that a decoder may use"}, b""
     except (Unreadable, OSError) as error:
         return {"reason": getattr(error, "strerror", None) or str(error) or type(error).__name__}, b""
-
-
-def _read(path: Path, rules: Decoding) -> tuple[bytes, int, str]:
-    """Content, length and time of a file, all of one moment."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe must not keep us waiting
-    with os.fdopen(handle, "rb") as stream:
-        info = os.fstat(handle)
-        if not stat.S_ISREG(info.st_mode):
-            raise Unreadable("not a regular file")
-        if refusal := rules.refusal(info.st_size):
-            raise refusal
-        content = stream.read(info.st_size + 1)  # not up to the limit: all that is asked for is taken at once
-    if len(content) != info.st_size:
-        raise Unreadable("changed while it was read")
-    settled = time.time_ns() - info.st_mtime_ns > RECENT
-    return content, info.st_size, str(info.st_mtime_ns) if settled else ""
 
 
 def _limit(memory: int) -> None:

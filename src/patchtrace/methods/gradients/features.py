@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from patchtrace.cache import digest, warn_damaged
 from patchtrace.errors import PatchtraceError
-from patchtrace.files import replacing
+from patchtrace.files import replacing, write_json
 from patchtrace.images import ImageSet
 from patchtrace.methods.gradients.per_image import Gradients, Stream
 from patchtrace.methods.gradients.projection import Projection
@@ -118,7 +118,6 @@ class FeatureFile:
                 return self._check()
             except (OSError, ValueError, KeyError, TypeError) as error:
                 warn_damaged("gradients", self.path, error)
-                self.rows, self.checksum, self.seconds = 0, 0, 0.0
         with replacing(self.path) as temporary:
             temporary.write_bytes(self._header)
         self._note()
@@ -167,21 +166,21 @@ class FeatureFile:
 
     def _note(self) -> None:
         noted = {"rows": self.rows, "checksum": self.checksum, "seconds": self.seconds, "facts": self.facts}
-        with replacing(self.record) as temporary:
-            temporary.write_text(json.dumps(noted, indent=1), encoding="utf-8")
+        write_json(self.record, noted)
 
     def _check(self) -> int:
         """Take over the record, and see that the rows are those it describes."""
         noted = json.loads(self.record.read_text(encoding="utf-8"))
         if noted["facts"] != self.facts:
             raise ValueError("its record is about something else")
-        self.rows, self.checksum, self.seconds = int(noted["rows"]), int(noted["checksum"]), float(noted["seconds"])
-        checksum, left = 0, self.rows * self._row
+        rows, seconds = int(noted["rows"]), float(noted["seconds"])
+        checksum, left = 0, rows * self._row
         with self.path.open("rb") as stream:
             if stream.read(len(self._header)) != self._header:
                 raise ValueError("it holds another array")
             while left > 0 and (data := stream.read(min(left, _CHECKED))):
                 checksum, left = zlib.crc32(data, checksum), left - len(data)
-        if left or checksum != self.checksum or self.rows > self.shape[0]:
+        if left or checksum != noted["checksum"] or rows > self.shape[0]:
             raise ValueError("its rows are not those of its record")
-        return self.rows
+        self.rows, self.checksum, self.seconds = rows, checksum, seconds
+        return rows

@@ -55,9 +55,7 @@ class Projection:
 
     def facts(self) -> dict[str, Any]:
         """Everything that decides the projection, as plain data."""
-        if self.dimension is None:
-            return {"projection": "none", "dimension": self.width}
-        return {"projection": "count sketch", "dimension": self.dimension}
+        return {"projection": "none" if self.dimension is None else "count sketch", "dimension": self.length}
 
     def rows(self, gradients: Iterable[Tensor]) -> Tensor:
         """Rows (pictures, length) of gradients that are given weight by weight, each (pictures, ...)."""

@@ -160,10 +160,7 @@ class GradientSimilarity(GradientMethod):
     """
 
     name: ClassVar[str] = "gradient"
-    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "gradient-dot": {"metric": "dot"},
-        "gradient-cosine": {"metric": "cosine"},
-    }
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {f"gradient-{x}": {"metric": x} for x in get_args(Metric)}
 
     def __init__(self, model: Model, metric: Metric = "dot", **options: Any) -> None:
         super().__init__(model, **options)
