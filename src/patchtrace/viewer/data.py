@@ -107,8 +107,8 @@ def look_closer(
 ) -> Answer:
     """Collect what there is to see of a query.
 
-    For a result of NDA that was just made this takes seconds, whatever the size of the collection. For one that was
-    loaded from a file it takes as long as two draws of the noise more.
+    For a result of NDA that was just made only the images that are shown are compared again, whatever the size of the
+    collection. For one that was loaded from a file it takes as long as two draws of the noise more.
 
     Parameters
     ----------
