@@ -157,11 +157,16 @@ FIXED_RULES: Mapping[str, str] = {
 }
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe that took its place would keep us waiting for ever otherwise."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
 def read_file(path: Path, rules: Decoding) -> tuple[bytes, os.stat_result]:
     """Content of a file, and its length and time at the same moment; or ``Unreadable`` or ``OSError``."""
-    if not stat.S_ISREG(path.stat().st_mode):  # a pipe would keep us waiting for ever
+    if not stat.S_ISREG(path.stat().st_mode):
         raise Unreadable("not a regular file")
-    with path.open("rb") as stream:
+    with open(path, "rb", opener=_without_waiting) as stream:
         info = os.fstat(stream.fileno())
         if refusal := rules.refusal(info.st_size):
             raise refusal

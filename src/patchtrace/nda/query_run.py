@@ -50,7 +50,7 @@ COARSE_WORK = 0.1
 TRIAL, BELIEVED = 16, 0.5
 #: So many draws of all images must fit into the time (the first two, with some margin), or a shortlist is compared
 #: instead; it has to leave time for so many draws, or for the least, and must have so many images to be worth it.
-FITS, USUAL_DRAWS, LEAST_DRAWS, LEAST_LISTED = 2.5, 8, 2, 20
+FITS, USUAL_DRAWS, LEAST_DRAWS, LEAST_LISTED = 2.2, 8, 2, 20
 #: Draws of each level whose normalisers are kept: with them a few images can be explained without all others.
 EXPLAINED_DRAWS = 2
 #: Limit of images on a shortlist that is chosen by time, as a part of the collection and as a number.
