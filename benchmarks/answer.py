@@ -49,6 +49,8 @@ PLANS: dict[int, tuple[int, int, tuple[str, ...]]] = {
 }
 #: A run without a time limit is given up after so many seconds.
 GIVEN_UP = 60.0
+#: Images of each list that are kept.
+LISTED = 1000
 #: Images with which an exact draw is timed.
 TIMED = 1000
 #: Differences within which shares count as equal.
@@ -114,7 +116,7 @@ def timed_run(images: int, rule: str, number: int, seed: int) -> dict[str, Any]:
             break
     details = found.nda
     assert details is not None
-    kept = found.ranking(0)[:1000]
+    kept = found.ranking(0)[:LISTED]
     return {
         "draw": draw,
         "first": seconds[0] if rule != "old" else seconds[-1],  # the old rule showed nothing before the end
@@ -123,9 +125,13 @@ def timed_run(images: int, rule: str, number: int, seed: int) -> dict[str, Any]:
         "compared": images if details.shortlist is None else details.shortlist.images,
         "draws": details.draws[0],
         "list": kept.tolist(),
-        "shares": found.shares[0, kept].astype(float).tolist(),
-        "errors": [] if details.errors is None else details.errors[0, kept].astype(float).tolist(),
+        "shares": digits(found.shares[0, kept]),
+        "errors": [] if details.errors is None else digits(details.errors[0, kept]),
     }
+
+
+def digits(values: np.ndarray) -> list[float]:
+    return [float(f"{value:.4g}") for value in values]
 
 
 def seconds_of_a_draw(train: ImageSet, query: ImageSet) -> float:
@@ -141,7 +147,7 @@ def known() -> dict[str, Any]:
 
 
 def keep(key: str, found: dict[str, Any]) -> None:
-    RESULTS.write_text(json.dumps(known() | {key: found}) + "\n")
+    RESULTS.write_text(json.dumps(known() | {key: found}, separators=(",", ":")) + "\n")
     print(f"{key}: first {found['first']:.1f} s, end {found['end']:.1f} s ({found['ended']})", flush=True)
 
 
