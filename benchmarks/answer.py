@@ -131,7 +131,7 @@ def timed_run(images: int, rule: str, number: int, seed: int) -> dict[str, Any]:
 
 
 def digits(values: np.ndarray) -> list[float]:
-    return [float(f"{value:.4g}") for value in values]
+    return [float(f"{value:.6g}") for value in values]
 
 
 def seconds_of_a_draw(train: ImageSet, query: ImageSet) -> float:
