@@ -26,6 +26,7 @@ from patchtrace.nda.draws import Estimate, Moments, chance_of_top, contenders, e
 from patchtrace.nda.pace import Clock, OutOfTime, Pace, in_words
 from patchtrace.nda.plan import TOGETHER, Draws, Plan
 from patchtrace.nda.sample import chances_of, rest_of
+from patchtrace.nda.trial import time_levels
 from patchtrace.nda_details import Ended, NDADetails, NoiseOrigin, ShortlistFacts, slack
 from patchtrace.progress import Counter, Watch
 from patchtrace.recipe import Stopping
@@ -241,11 +242,7 @@ class QueryRun:
         while True:
             begin, self.pace = time.monotonic(), Pace(self.pace.costs)
             work = LocalWork(self.setting.engine, self.setting.train.subset(np.sort(order[:some])), self.setting.budget)
-            for number, draws in self.plan.walk([[(0, 1)]] * len(self.plan.levels)):
-                start = time.monotonic()
-                for _ in work.masses(self._jobs(number, draws, None)):
-                    pass
-                self.pace.add(number, some, time.monotonic() - start)
+            time_levels(self.plan, self.clean, work, self.pace, draws=1)
             image, enough = self.pace.image(), min(BELIEVED, clock.limit / 50)
             fits = FITS * len(order) * image < clock.left
             if fits or time.monotonic() - begin > enough or some >= len(order):
@@ -324,14 +321,14 @@ class QueryRun:
             if self.checkpoint and self.checkpoint.due():
                 self.checkpoint.save(self._state())
 
-    def _jobs(self, number: int, draws: Draws, report: Report | None) -> Iterator[Job]:
+    def _jobs(self, number: int, draws: Draws, report: Report) -> Iterator[Job]:
         """The comparisons of these draws of a level: one for each scale."""
         given = None if self.setting.noise is None else self.setting.noise[draws.t]
         query = draws.on(self.clean, given)
         place = sum(len(level.steps) for level in self.plan.levels[:number])
         for kept, step in zip(self.normalisers[place:], self.plan.levels[number].steps, strict=False):
-            keep = kept.append if report and self.setting.explainable and draws.first < EXPLAINED_DRAWS else None
-            yield Job(query, step.comparison, report and report(step.cost), keep)
+            keep = kept.append if self.setting.explainable and draws.first < EXPLAINED_DRAWS else None
+            yield Job(query, step.comparison, report(step.cost), keep)
 
     def _sampled(self, number: int, draws: Draws, places: Places, report: Report) -> Iterator[Values]:
         """Masses of some images in these draws of a level, at each scale; each draw has its own sample of others."""

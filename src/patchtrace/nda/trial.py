@@ -32,15 +32,27 @@ def seconds_of_an_image(recipe: Recipe, size: tuple[int, int], compute: Compute 
     images = ImageSet.open(_smooth_pictures(few, size))
     engine = get_engine(compute, few * sum(costs))
     work, clean = LocalWork(engine, images, compute.budget), images.block(0, 1)[0]
-    pace, clock = Pace(costs), Clock(SECONDS)
-    for number, draws in sorted(plan.walk([[(0, 2)]] * len(costs)), key=lambda piece: costs[piece[0]]):
+    pace = Pace(costs)
+    time_levels(plan, clean, work, pace, draws=2, seconds=SECONDS)
+    return pace.image()
+
+
+def time_levels(
+    plan: Plan, clean: NDArray[np.float32], work: LocalWork, pace: Pace, *, draws: int, seconds: float | None = None
+) -> None:
+    """Compare so many draws of a query at each level, the cheapest first, and add the time of each to the pace.
+
+    After so many seconds no level is begun.
+    """
+    clock = Clock(seconds)
+    pieces = plan.walk([[(0, draws)]] * len(plan.levels))
+    for number, some in sorted(pieces, key=lambda piece: plan.levels[piece[0]].cost):
         if clock.left <= 0:
-            break
-        before, query = clock.elapsed, draws.on(clean)
+            return
+        before, query = clock.elapsed, some.on(clean)
         for _ in work.masses(Job(query, step.comparison) for step in plan.levels[number].steps):
             pass
-        pace.add(number, len(draws) * few, clock.elapsed - before)
-    return pace.image()
+        pace.add(number, len(some) * len(work.train), clock.elapsed - before)
 
 
 def _smooth_pictures(count: int, size: tuple[int, int]) -> NDArray[np.uint8]:
