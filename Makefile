@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 NATIVE := $(wildcard native/*.*)
 
-.PHONY: demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality scale profile clean
+.PHONY: demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality pictures scale profile clean
 
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
@@ -96,6 +96,10 @@ truth: $(VENV)/installed
 # Recipes judged by the truth at 32 x 32, as far as it is there; an hour, goes on where it was stopped.
 quality: $(VENV)/installed
 	$(BIN)/python benchmarks/quality.py
+
+# How often the source of a changed photograph is found: a table of docs/results.md.
+pictures: $(VENV)/installed
+	$(BIN)/python benchmarks/pictures.py
 
 # Where the time of the native engine goes, stage by stage (needs perf).
 profile: $(VENV)/installed

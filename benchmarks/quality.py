@@ -5,6 +5,7 @@
     .venv/bin/python benchmarks/quality.py figure        # the same as a figure of the docs
     .venv/bin/python benchmarks/quality.py chosen        # whole recipes, on the half that chooses
     .venv/bin/python benchmarks/quality.py reported      # the promising ones, on the other half
+    .venv/bin/python benchmarks/quality.py methods       # every method on the other half; trains a model of all images
     .venv/bin/python benchmarks/quality.py ceiling       # how well one seed of the models predicts another
     .venv/bin/python benchmarks/quality.py elsewhere     # the default on other truths
     .venv/bin/python benchmarks/quality.py times         # seconds of a query, all recipes in one run
@@ -20,6 +21,7 @@ import sys
 import time
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +33,10 @@ from patchtrace.compute import Compute
 from patchtrace.evaluate import GroundTruth
 from patchtrace.evaluate.lds import LDSComparison, compare
 from patchtrace.evaluate.partial_scores import PartialScores
+from patchtrace.evaluate.scoring import score_queries
 from patchtrace.evaluate.truth import split
 from patchtrace.images import ImageSet
+from patchtrace.methods.base import METHODS, Resources
 from patchtrace.nda import NDA
 from patchtrace.recipe import TIMESTEPS, Level, Recipe, Scale
 
@@ -40,6 +44,8 @@ TRUTH = TRUTHS["truth32"]
 WORK = TRUTH.benchmarks[SETS[0]].directory
 #: Queries for the overlap of two seeds.
 FEW = 10
+#: Draws of machine-influence, a quarter of its default: it takes longest.
+INFLUENCE_DRAWS = 1
 #: Patch and pool of the grid.
 GRID = [(3, 1), (5, 1), (7, 1), (9, 1), (13, 1), (21, 1), (4, 2), (8, 2), (12, 2), (20, 2), (8, 4), (16, 4)]
 
@@ -65,9 +71,10 @@ PRESET, DEFAULT = Recipe.preset("cifar"), Recipe.preset("patchtrace")
 #: What is chosen from, all with one draw; only those that were promising are then reported.
 CANDIDATES = {
     "`cifar`": PRESET,
-    "3, 5, 5, 7, 9": DEFAULT,
+    "3, 5, 5, 7, 9": full(3, 5, 5, 7, 9),
     "3, 5, 7, 7, 9": full(3, 5, 7, 7, 9),
     "3, 3, 5, 7, 7": full(3, 3, 5, 7, 7),
+    "5, 7, 9, 11, 13": DEFAULT,
     "3, 5, 5, 7 (up to t 400)": full(3, 5, 5, 7),
     "3, 5, 5 (up to t 300)": full(3, 5, 5),
     "3, 5 (up to t 200)": full(3, 5),
@@ -80,9 +87,8 @@ CANDIDATES = {
 REPORTED = {
     "`cifar`": PRESET,
     "`cifar`, 4 draws": replace(PRESET, draws=4),
-    "5, 7, 9, 11, 13": full(5, 7, 9, 11, 13),
-    "**3, 5, 5, 7, 9** (default)": DEFAULT,
-    "3, 5, 5, 7, 9, 4 draws": replace(DEFAULT, draws=4),
+    "3, 5, 5, 7, 9": full(3, 5, 5, 7, 9),
+    "**5, 7, 9, 11, 13** (default)": DEFAULT,
 }
 
 
@@ -177,10 +183,64 @@ def reported() -> None:
     judged(Half(1), REPORTED)
     print()
     rows = Half(1).rows[:: len(Half(1).rows) // FEW]
-    for name in ("`cifar`", "**3, 5, 5, 7, 9** (default)"):
+    for name in ("`cifar`", "3, 5, 5, 7, 9", "**5, 7, 9, 11, 13** (default)"):
         tops = [np.argsort(-store().scores(replace(REPORTED[name], seed=seed), rows))[:, :10] for seed in (0, 1)]
         shared = [len(np.intersect1d(*pair)) for pair in zip(*tops, strict=True)]
         print(f"{name}: two seeds share {np.mean(shared):.1f} of their first 10 after one draw")
+
+
+def methods() -> None:
+    """LDS of every method on the half that reports; lambda is chosen on the other half."""
+    choosing, reporting = Half(0), Half(1)
+    nda = {f"nda, {name}": store().scores(recipe, reporting.rows) for name, recipe in REPORTED.items()}
+    model, kept = TRUTH.benchmarks[SETS[0]].retraining.with_checkpoints(), {}
+    starts = 0, len(reporting.queries[0])
+    for number, name in enumerate(SETS):
+        benchmark, start = TRUTH.benchmarks[name], starts[number]
+        resources = Resources(
+            train=benchmark.train,
+            compute=Compute(threads=2),
+            model=model,
+            cache=WORK / "gradients",
+            draws=INFLUENCE_DRAWS,
+        )
+        rows = {half: half.queries[number] for half in (choosing, reporting)}
+        scores = {label: values[start : start + len(rows[reporting])] for label, values in nda.items()}
+        facts = {}
+        for method in METHODS:
+            if method.startswith("nda"):
+                continue
+            both = np.sort(np.concatenate([rows[reporting], rows[choosing]]))
+            if method == "machine-influence":  # has nothing to choose, and takes long
+                both = rows[reporting]
+            found = score_queries(method, resources, benchmark.queries.subset(both), directory=WORK)
+            places = {half: np.searchsorted(both, of_half) for half, of_half in rows.items()}
+            best = ""
+            if len(found.variants) > 1:
+                here = replace(found, variants={key: all_[places[choosing]] for key, all_ in found.variants.items()})
+                best = here.chosen(choosing.truths[number], np.arange(len(rows[choosing])))
+            scores[method] = found.variants[best][places[reporting]]
+            facts[method] = {"requires": found.requires, "seconds": found.seconds, "queries": len(both), "lambda": best}
+            print(name, method, f"{found.seconds:.0f} s", flush=True)
+        truth = reporting.truths[number]
+        compared = compare(scores, truth.subsets, truth.losses, resamples=2000)
+        kept[name] = [row | facts.get(row["method"], {}) for row in compared.rows("nda, `cifar`")]
+    keep("methods", kept)
+    print("\n| method | validation | minus `cifar` | generated | minus `cifar` | requires |\n|---|---|---|---|---|---|")
+    second = {row["method"]: row for row in kept[SETS[1]]}
+    for row in sorted(kept[SETS[0]], key=lambda row: -row["lds"]):
+        cells = [cell for of_set in (row, second[row["method"]]) for cell in cells_of(of_set)]
+        print(f"| {row['method']} | {' | '.join(cells)} | {row.get('requires', 'nothing')} |")
+
+
+def cells_of(row: dict[str, Any]) -> list[str]:
+    """LDS and paired difference of a method, in percent."""
+    lds, low, high = (100 * row[key] for key in ("lds", "low", "high"))
+    cells = [f"{lds:.1f} ({low:.1f} to {high:.1f})", ""]
+    if row.get("difference") is not None:
+        gain, low, high = (100 * row[key] for key in ("difference", "difference_low", "difference_high"))
+        cells[1] = f"{gain:+.1f} ({low:+.1f} to {high:+.1f})"
+    return cells
 
 
 def judged(half: Half, named: dict[str, Recipe]) -> None:
@@ -298,7 +358,9 @@ def keep(name: str, found: object) -> None:
     (TRUTH.kept / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-SECTIONS = {section.__name__: section for section in (grid, figure, chosen, reported, ceiling, elsewhere, times)}
+SECTIONS = {
+    section.__name__: section for section in (grid, figure, chosen, reported, methods, ceiling, elsewhere, times)
+}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or SECTIONS:

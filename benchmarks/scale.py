@@ -29,6 +29,7 @@ from tqdm import tqdm
 
 from patchtrace import NDA, Attribution, ImageSet, Recipe
 from patchtrace.nda.coarse import coarse_factor, coarse_recipe
+from patchtrace.nda.query_run import CLOSER
 
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE.parent.parent / "shared" / "data" / "cifar2.npz"
@@ -36,7 +37,7 @@ WORK = HERE / "runs" / "scale"
 RESULTS = HERE / "results" / "scale.json"
 SIDE = 32
 #: Queries of the recall, images of its collection, and draws of its reference.
-RECALL = {"queries": 12, "images": 5000, "draws": 6}
+RECALL = {"queries": 8, "images": 5000, "draws": 6}
 #: Kills of each kind.
 KILLS = 100
 #: Shortlists whose recall is measured, as a part of the collection.
@@ -190,18 +191,32 @@ def recall() -> None:
     """How many of the best of a many-draw exact reference are in shortlists of any length."""
     train, queries = _recall_images()
     best = _reference(train, queries)
-    recipe, factor = coarse_recipe(Recipe.preset("patchtrace")), coarse_factor(train.shape[1:])
-    small = NDA(replace(recipe, draws=1)).fit(train.smaller(factor))
-    rankings = {
-        "coarse pass": NDA(recipe).fit(train.smaller(factor)).attribute(queries.smaller(factor)).scores,
-        "coarse pass, one draw": small.attribute(queries.smaller(factor)).scores,
-        "one exact draw": NDA(replace(Recipe.preset("patchtrace"), seed=1)).fit(train).attribute(queries).scores,
-        "chance": np.random.default_rng(0).random(best.shape),
+    recipe, factor = Recipe.preset("patchtrace"), coarse_factor(train.shape[1:])
+
+    def looked_at(images: ImageSet, query: ImageSet, factor: int) -> np.ndarray:
+        found = NDA(coarse_recipe(recipe, factor)).fit(images.smaller(factor)).attribute(query.smaller(factor))
+        return np.argsort(-found.scores[0])
+
+    def coarse(query: ImageSet, count: int) -> np.ndarray:
+        some = np.sort(first_looks[query.ids[0]][: CLOSER * count])
+        return some[looked_at(train.subset(some), query, factor // 2)][:count]
+
+    each = [queries.subset([number]) for number in range(len(queries))]
+    first_looks = {query.ids[0]: looked_at(train, query, factor) for query in each}
+    draw = np.argsort(-NDA(replace(recipe, seed=1)).fit(train).attribute(queries).scores, axis=1)
+    order = np.random.default_rng(0).permuted(np.tile(np.arange(len(train)), (len(queries), 1)), axis=1)
+    ways = {
+        "coarse pass": coarse,
+        "coarse pass, one look": lambda query, count: first_looks[query.ids[0]][:count],
+        "one exact draw": lambda query, count: draw[int(query.ids[0])][:count],
+        "chance": lambda query, count: order[int(query.ids[0])][:count],
     }
-    curves = {
-        name: {str(part): [_found(best, scores, part, top) for top in (10, 100)] for part in PARTS}
-        for name, scores in rankings.items()
-    }
+    curves: dict[str, dict[str, list[float]]] = {name: {} for name in ways}
+    for name, way in ways.items():
+        for part in PARTS:
+            lists = [way(query, int(part * len(train))) for query in each]
+            curves[name][str(part)] = [_found(best, lists, top) for top in (10, 100)]
+        print(name, curves[name], flush=True)
     keep({"recall": {**RECALL, **curves}})
     _draw(curves)
 
@@ -227,11 +242,10 @@ def _reference(train: ImageSet, queries: ImageSet) -> np.ndarray:
     return np.concatenate(scores)
 
 
-def _found(best: np.ndarray, scores: np.ndarray, part: float, top: int) -> float:
-    """The part of the best that a list of so many has."""
-    listed = np.argsort(-scores, axis=1)[:, : int(part * best.shape[1])]
+def _found(best: np.ndarray, lists: list[np.ndarray], top: int) -> float:
+    """The part of the best that the lists have."""
     wanted = np.argsort(-best, axis=1)[:, :top]
-    return round(float(np.mean([np.isin(row, some).mean() for row, some in zip(wanted, listed, strict=True)])), 4)
+    return round(float(np.mean([np.isin(row, some).mean() for row, some in zip(wanted, lists, strict=True)])), 4)
 
 
 def _draw(curves: dict[str, dict[str, list[float]]]) -> None:

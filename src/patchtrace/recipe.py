@@ -189,9 +189,9 @@ class Recipe:
     def preset(cls, name: str) -> Recipe:
         """A shipped recipe, by name.
 
-        ``patchtrace`` has the small patches that predict retraining best at 32 x 32. ``cifar`` and ``celeba`` are the
-        paper's settings, with one draw of the noise; ``cifar-stable`` and ``celeba-stable`` the same with as many as
-        the list needs; ``quick`` has one level and one scale.
+        ``patchtrace``, the default, has patches about as large as what a U-Net looks at, at one scale. ``cifar`` and
+        ``celeba`` are the paper's settings, with one draw of the noise; ``cifar-stable`` and ``celeba-stable`` the same
+        with as many as the list needs; ``quick`` has one level and one scale.
 
         >>> Recipe.preset("cifar-stable").draws
         'auto'
@@ -202,17 +202,17 @@ class Recipe:
     def for_size(cls, height: int, width: int) -> Recipe:
         """A recipe for pictures of any size; its ``note`` says how it was chosen.
 
-        It is the preset ``patchtrace``, made for 32 x 32, with patches that grow with the square root of the shorter
-        side. At 64 x 64 they are the paper's own to within 2 pixels.
+        It is the preset ``patchtrace``; below a shorter side of 32, patches shrink with its square root. They do not
+        grow beyond it: the paper has the same sizes at 64 x 64.
 
         >>> Recipe.for_size(32, 32) == Recipe.preset("patchtrace")
         True
-        >>> [level.scales[0].patch for level in Recipe.for_size(64, 96).levels]
-        [5, 7, 7, 9, 13]
+        >>> [level.scales[0].patch for level in Recipe.for_size(16, 24).levels]
+        [3, 5, 7, 7, 9]
         """
         side = min(whole("height", height, 1), whole("width", width, 1))
         base, made_for = PRESETS["patchtrace"], PRESET_SIZES["patchtrace"]
-        if side == made_for:
+        if side >= made_for:
             return base
         largest = side if side % 2 else side - 1
         levels = []
@@ -416,8 +416,8 @@ PAPER: Mapping[str, Recipe] = {
 _SETTLED = "with as many draws of the noise as the list needs to settle"
 PRESETS: Mapping[str, Recipe] = {
     "patchtrace": Recipe(
-        tuple(Level(t, (Scale(patch),)) for t, patch in zip(TIMESTEPS, (3, 5, 5, 7, 9), strict=True)),
-        note="preset patchtrace: patch sizes for 32 x 32 that predict retraining best (docs/results.md)",
+        tuple(Level(t, (Scale(patch),)) for t, patch in zip(TIMESTEPS, (5, 7, 9, 11, 13), strict=True)),
+        note="preset patchtrace: patch sizes that predict retraining and find sources well (docs/results.md)",
     ),
     **PAPER,
     **{

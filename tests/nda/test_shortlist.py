@@ -13,7 +13,7 @@ from patchtrace import NDA, Compute, Level, Recipe, Scale
 from patchtrace.compute import Budget
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
-from patchtrace.nda.coarse import MEASURED_RECALL, measured_recall
+from patchtrace.nda.coarse import MEASURED_RECALL, coarse_recipe, measured_recall
 from patchtrace.nda.plan import Plan
 from patchtrace.nda.shortlist import NDAShortlist
 from patchtrace.progress import Watch
@@ -70,12 +70,34 @@ def test_if_all_others_are_in_the_sample_the_shortlist_is_exact(exact):
         np.testing.assert_allclose(found.scores[query][scored], exact.scores[query][scored], rtol=1e-4)
 
 
+@pytest.mark.parametrize("factor", [1, 2, 4, 8])
+@pytest.mark.parametrize("name", ["patchtrace", "cifar", "celeba"])
+def test_the_coarse_recipe_is_the_same_one_at_another_size(name, factor):
+    recipe = Recipe.preset(name)
+    coarse = coarse_recipe(recipe, factor)
+    assert coarse.draws == 1
+    assert len(coarse.levels) == len(recipe.levels)
+    for small, level in zip(coarse.levels, recipe.levels, strict=True):
+        noises = [sigma / signal for signal, sigma in (recipe.noise_at(level.t), coarse.noise_at(small.t))]
+        assert noises[0] / noises[1] == pytest.approx(factor, rel=0.05)
+        largest = max(scale.patch for scale in level.scales)
+        assert abs(max(scale.patch for scale in small.scales) - largest / factor) <= 1
+        weights = [sum(weight for _, weight in one.weighted_scales()) for one in (small, level)]
+        assert weights == pytest.approx([1, 1])
+
+
+def test_levels_that_fall_together_are_one():
+    near = Recipe((Level(1, (Scale(5),)), Level(2, (Scale(5, weight=2), Scale(9))), Level(3, (Scale(9),))))
+    coarse = coarse_recipe(near, 4)
+    assert [(level.t, [scale.patch for scale in level.scales]) for level in coarse.levels] == [(0, [1, 3])]
+
+
 def test_it_says_what_it_is(listed):
     assert listed.method == "nda-shortlist"
     facts = listed.nda.shortlist
     assert (facts.images, facts.of) == (16, 80)
     assert facts.sampled == 64
-    assert facts.coarse.levels[1].scales[1].patch == 7
+    assert facts.coarse == coarse_recipe(RECIPE, 4)
     assert facts.recall == measured_recall(0.2)
     assert listed.query_ids == ("0", "1")
     assert listed.nda.ended == ["fixed", "fixed"]

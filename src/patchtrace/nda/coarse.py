@@ -1,8 +1,8 @@
-"""A coarse pass over all images: small pictures, small patches, a first answer in a small part of the time."""
+"""A coarse pass over all images: the same recipe on small pictures, a first answer in a small part of the time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -13,20 +13,11 @@ from patchtrace.images import ImageSet
 from patchtrace.nda.pace import Clock, Pace
 from patchtrace.nda.plan import Plan
 from patchtrace.nda_details import Recall
-from patchtrace.progress import Watch
+from patchtrace.progress import Counter, Watch
 from patchtrace.recipe import Level, Recipe, Scale
 
-#: The coarse pass: the shorter side of its pictures, about, its levels, and its draws of each. Found by trying many
-#: (`benchmarks/scale.py recall` measures what it finds): small patches at low noise tell what larger pictures resemble,
-#: for a small part of the work.
-COARSE_SIDE, COARSE_DRAWS = 8, 4
-COARSE_LEVELS = (
-    Level(50, (Scale(5),)),
-    Level(100, (Scale(3), Scale(7))),
-    Level(200, (Scale(5),)),
-)
-#: The part of a time limit that the coarse pass may take, beyond its first draw.
-COARSE_PART = 0.3
+#: The shorter side of its pictures, about.
+COARSE_SIDE = 8
 #: Fraction of the best 10 and the best 100 of an exact reference that a shortlist of this part of a collection holds.
 #: Measured by `benchmarks/scale.py recall`, with 5,000 photographs of 32 x 32.
 MEASURED_RECALL = {
@@ -40,9 +31,31 @@ MEASURED_RECALL = {
 }
 
 
-def coarse_recipe(recipe: Recipe) -> Recipe:
-    """The recipe of the coarse pass beside this one."""
-    return replace(recipe, levels=COARSE_LEVELS, draws=COARSE_DRAWS, exponent=1.0, note="coarse pass")
+def coarse_recipe(recipe: Recipe, factor: int) -> Recipe:
+    """A recipe as it looks in pictures that are ``factor`` times smaller, with one draw.
+
+    The mean of a square of pixels has ``factor`` times less noise than each of them, so every level becomes the one
+    with so much less noise, and patches become as many times smaller.
+
+    >>> coarse_recipe(Recipe.preset("patchtrace"), 4).summary()
+    'k 100, border match; t 22: 1; t 52: 1; t 91: 3; t 147: 3; t 230: 3'
+    """
+    scales: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    for level in recipe.levels:
+        for scale, weight in level.weighted_scales():
+            patch = 2 * (scale.patch // (2 * factor)) + 1 if factor > 1 else scale.patch
+            scales[_quieter(recipe, level.t, factor)][patch] += weight
+    levels = tuple(
+        Level(t, tuple(Scale(patch, weight=weight) for patch, weight in of_level.items()))
+        for t, of_level in scales.items()
+    )
+    return replace(recipe, levels=levels, draws=1, exponent=1.0, note="coarse pass")
+
+
+def _quieter(recipe: Recipe, t: int, factor: int) -> int:
+    """The timestep whose noise, relative to the picture, is nearest to that at ``t`` divided by ``factor``."""
+    noises = np.array([sigma / signal for signal, sigma in map(recipe.noise_at, range(t + 1))])
+    return int(np.abs(np.log(noises * factor / noises[-1])).argmin())
 
 
 def coarse_factor(size: tuple[int, int]) -> int:
@@ -69,37 +82,19 @@ class Coarse:
         self.small, self.work, self.factor = small, work, factor
         self.pace = Pace([level.cost for level in self.plan.levels])
 
-    def shares(self, query: ImageSet, clock: Clock, watch: Watch) -> NDArray[np.float64]:
-        """A coarse share of each image: (train,). With little time it has fewer draws, but one at the least."""
+    def shares(self, query: ImageSet, watch: Watch) -> NDArray[np.float64]:
+        """A coarse share of each image: (train,)."""
         clean = query.smaller(self.factor).block(0, 1)[0]
-        total = len(self.small) * COARSE_DRAWS
-        self._done = 0
-
-        def report(images: int) -> None:
-            self._done += images
-            watch(self._done, total * len(self.plan.steps))
-
-        found = self._draws(clean, 0, 1, report)
-        fits = COARSE_PART * clock.limit / (len(self.small) * self.pace.image())
-        more = int(min(COARSE_DRAWS - 1, fits - 1)) if fits > 1 else 0
-        if more:
-            found = (found + self._draws(clean, 1, 1 + more, report)) / (1 + more)
-        return found / self.plan.patches
-
-    def _draws(
-        self, clean: NDArray[np.float32], first: int, last: int, report: Callable[[int], None]
-    ) -> NDArray[np.float64]:
-        """The sum of draws ``first`` to ``last``, in the mean over levels."""
+        count, clock = Counter(watch, len(self.small) * len(self.plan.steps)), Clock()
         found = np.zeros(len(self.small))
-        clock = Clock()
-        for number, draws in self.plan.walk([[(first, last)]] * len(self.plan.levels)):
-            before, query = clock.elapsed, draws.on(clean)
+        for number, draws in self.plan.walk([[(0, 1)]] * len(self.plan.levels)):
+            before, noisy = clock.elapsed, draws.on(clean)
             steps = self.plan.levels[number].steps
-            masses = self.work.masses(Job(query, step.comparison, report) for step in steps)
+            masses = self.work.masses(Job(noisy, step.comparison, count.per_image(1)) for step in steps)
             for step, mass in zip(steps, masses, strict=True):
                 found += step.weight * mass.sum(axis=0) / len(self.plan.levels)
-            self.pace.add(number, len(self.small) * len(draws), clock.elapsed - before)
-        return found
+            self.pace.add(number, len(self.small), clock.elapsed - before)
+        return found / self.plan.patches
 
 
 def measured_recall(part: float) -> Recall | None:

@@ -204,7 +204,8 @@ class NDA(Method):
             place = _Place(self.compute, engine, budget, watch, stack)
             coarse = None
             if small is not None:
-                coarse = Coarse(coarse_recipe(recipe), small, place.work(small), coarse_factor(train.shape[1:]))
+                factor = coarse_factor(train.shape[1:])
+                coarse = Coarse(coarse_recipe(recipe, factor), small, place.work(small), factor)
             setting = Setting(
                 plan, train, place.work(train), engine, budget, self.stopping, coarse, self._listed(train), given,
                 self.parts, keep, explainable,

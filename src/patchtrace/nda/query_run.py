@@ -21,7 +21,7 @@ from patchtrace.compute import Budget
 from patchtrace.engines import Engine, Job, LocalWork, Work, sampled_masses
 from patchtrace.images import ImageSet
 from patchtrace.nda.checkpoint import Checkpoint
-from patchtrace.nda.coarse import Coarse, measured_recall
+from patchtrace.nda.coarse import Coarse, coarse_recipe, measured_recall
 from patchtrace.nda.draws import Estimate, Moments, chance_of_top, contenders, estimate, next_pairs
 from patchtrace.nda.pace import Clock, OutOfTime, Pace, in_words
 from patchtrace.nda.plan import TOGETHER, Draws, Plan
@@ -39,7 +39,7 @@ KEPT = ("mean", "squares", "inner", "samples", "draws")
 #: An image that is below the last of the list even if both are off by so many errors gets no more draws.
 ERRORS = 2
 #: Images that are sampled for the normaliser: at the least, and for each contender.
-LEAST_SAMPLE, SAMPLED = 1000, 1
+LEAST_SAMPLE, SAMPLED = 1000, 0.2
 #: The part by which draws grow in a round.
 GROWTH = 0.3
 #: Draws compare contenders and a sample where that is at most this part of the collection.
@@ -51,11 +51,13 @@ COARSE_WORK = 0.1
 TRIAL, BELIEVED = 16, 0.5
 #: So many draws of all images must fit into the time (the first two, with some margin), or a shortlist is compared
 #: instead; it has to leave time for so many draws, or for the least, and must have so many images to be worth it.
-FITS, USUAL_DRAWS, LEAST_DRAWS, LEAST_LISTED = 2.2, 8, 2, 20
+FITS, USUAL_DRAWS, LEAST_DRAWS, LEAST_LISTED = 2.2, 3, 2, 20
 #: Draws of each level whose normalisers are kept: with them a few images can be explained without all others.
 EXPLAINED_DRAWS = 2
-#: Limit of images on a shortlist that is chosen by time, as a part of the collection and as a number.
-LISTED_PART, MOST_LISTED = 0.1, 2000
+#: Before a shortlist is chosen, so many times more images are looked at again, in pictures twice as large.
+CLOSER = 3
+#: Limit of images on a shortlist that is chosen by time, as a part of the collection.
+LISTED_PART = 0.1
 
 
 def together(images: int) -> int:
@@ -134,7 +136,7 @@ class QueryRun:
     def _compare(self, images: int) -> None:
         """Compare so many images in the next draws, and a sample of all others."""
         self.compared = images
-        self.sampled = min(max(LEAST_SAMPLE, SAMPLED * images), len(self.setting.train) - images)
+        self.sampled = min(max(LEAST_SAMPLE, int(SAMPLED * images)), len(self.setting.train) - images)
 
     def resume(self, start: Attribution, query: int) -> None:
         """Take over the draws of an earlier result."""
@@ -168,7 +170,7 @@ class QueryRun:
         try:
             if self.ended is None and not self.drawn:
                 if self.setting.coarse and self.coarse is None:
-                    self.coarse = self.setting.coarse.shares(self.query, clock, self.watch.part(0, COARSE_WORK))
+                    self.coarse = self.setting.coarse.shares(self.query, self.watch.part(0, COARSE_WORK))
                     self.watch = self.watch.part(COARSE_WORK, 1)
                     yield
                 self._choose(clock)
@@ -207,9 +209,25 @@ class QueryRun:
             return
         assert self.coarse is not None
         order = np.argsort(-self.coarse, kind="stable")
+        self._look_closer(np.sort(order[: CLOSER * count]))
+        order = np.argsort(-self.coarse, kind="stable")
         self._start(np.sort(order[:count]))
         if count == 0:
             self.ended = Ended.TIME
+
+    def _look_closer(self, places: Places) -> None:
+        """Coarse shares of some images once more, from pictures twice as large."""
+        setting = self.setting
+        assert setting.coarse is not None
+        assert self.coarse is not None
+        factor = setting.coarse.factor // 2
+        if factor < 2 or not len(places):
+            return
+        larger = setting.train.subset(places).smaller(factor)
+        work = LocalWork(setting.engine, larger, setting.budget)
+        found = Coarse(coarse_recipe(self.plan.recipe, factor), larger, work, factor).shares(self.query, Watch.of(None))
+        # together they keep what they had beside all others
+        self.coarse[places] = found * (self.coarse[places].sum() / max(found.sum(), 1e-300))
 
     def _fitting(self, clock: Clock) -> int | None:
         """The length of a shortlist that fits into the time; None if there is time for all images."""
@@ -226,7 +244,7 @@ class QueryRun:
         for draws in (USUAL_DRAWS, LEAST_DRAWS):
             # a sample of others is compared with each list, and there is something to do besides
             room = int(0.8 * clock.left / (draws * image))
-            count = min(room - LEAST_SAMPLE, room // (1 + SAMPLED), int(LISTED_PART * images), MOST_LISTED)
+            count = min(room - LEAST_SAMPLE, int(room / (1 + SAMPLED)), int(LISTED_PART * images))
             if count >= LEAST_LISTED:
                 break
         count = count if count >= LEAST_LISTED else 0
