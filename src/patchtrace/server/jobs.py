@@ -61,6 +61,9 @@ class Work(Protocol):
     def read(self, name: str, data: bytes, limits: Limits) -> Upload:
         """Decode an upload, before it is let into the queue; raises ``Unreadable`` with the reason."""
 
+    def close(self) -> None:
+        """Interrupt the reading of an upload: the server is being stopped."""
+
     def __call__(self, upload: Upload, watch: Watch) -> Answer:
         """Do the work. What the watch raises must pass through; answers on the way are for ``watch.provisional``."""
 
@@ -151,6 +154,7 @@ class Jobs:
             for job in self._waiting():
                 self._end(job, "cancelled")
             self._changed.notify_all()
+        self.work.close()
         if self._worker.is_alive() and self._worker is not threading.current_thread():
             self._worker.join(timeout)
 

@@ -90,6 +90,11 @@ class Pool:
             worker.end()
         self._workers.clear()
 
+    def kill(self) -> None:
+        """Kill the processes, from any thread: what they have in hand is answered with that as the reason."""
+        for worker in list(self._workers):
+            worker.process.kill()
+
     def run(self, tasks: Iterator[Task]) -> Iterator[Task]:
         """The tasks with their answers, in order. Workers start when there is something to decode."""
         order: deque[Task] = deque()  # all that were begun and not given back
@@ -128,7 +133,7 @@ class Pool:
             path = {"path": str(task.payload)} if isinstance(task.payload, Path) else {}
             content = task.payload if isinstance(task.payload, bytes) else b""
             try:
-                send(free.connection, {"known": task.known, **path}, content)
+                send(free.connection, {"known": task.known, "sizes": task.sizes, **path}, content)
             except ConnectionError:
                 return  # it has died: what it had is dealt with when its end is seen
 
