@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import selectors
 import signal
 import subprocess
@@ -119,7 +120,8 @@ class Pool:
     def _hand_out(self) -> None:
         while self._waiting:
             free = min(self._workers, key=lambda worker: len(worker.tasks), default=None)
-            if free is None or (free.tasks and len(self._workers) < self.jobs):
+            # another one only once the first is at work: a few images take less time than its start
+            if free is None or (free.tasks and free.ready and len(self._workers) < self.jobs):
                 free = self._start()
             # A worker takes orders between two answers. A few short ones fit into the socket; a long one would block us
             # here while the worker is blocked there with its answer.
@@ -204,3 +206,8 @@ def _cause(process: subprocess.Popen[bytes]) -> str:
     if code >= 0:
         return f"the decoder ended with code {code}"
     return f"the decoder crashed ({signal.Signals(-code).name})"
+
+
+def default_jobs() -> int:
+    """One for each core that we may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
