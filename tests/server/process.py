@@ -47,21 +47,13 @@ def folder_of_pictures(folder: Path, count: int = 12) -> Path:
 
 
 @contextmanager
-def serving(folder: Path, *options: str, prefix: tuple[str, ...] = ()) -> Iterator[Served]:
+def serving(
+    folder: Path, *options: str, prefix: tuple[str, ...] = (), prefix_options: tuple[str, ...] = ()
+) -> Iterator[Served]:
     """Serve a folder; the command is killed at the end, if it still runs."""
     errors = folder.parent / f"{folder.name}.stderr"
-    command = [
-        *prefix,
-        sys.executable,
-        "-m",
-        "patchtrace",
-        "serve",
-        "--train",
-        str(folder),
-        "--size",
-        "16",
-        "--no-open",
-    ]
+    command = [*prefix, sys.executable, "-m", "patchtrace", *prefix_options, "serve", "--train", str(folder)]
+    command += ["--size", "16", "--no-open"]
     with (
         errors.open("w") as stderr,
         subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=stderr, text=True) as process,
