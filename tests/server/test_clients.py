@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
@@ -167,6 +168,21 @@ def test_where_too_many_arrive_the_slowest_gives_way():
             except TimeoutError:
                 answers.append(b"still here")
         assert sorted(answers) == [b"HTTP/1.1 408", b"still here"]
+
+
+def test_uploads_that_wait_to_be_decoded_are_bounded_too():
+    class Busy(Work):
+        def read(self, name, data, limits):
+            self.go.wait(30)
+            return super().read(name, data, limits)
+
+    work = Busy(held=True)
+    with running(work, arriving=2) as server, client_of(server) as site, ThreadPoolExecutor(2) as pool:
+        sent = [pool.submit(submit, site) for _ in range(2)]
+        time.sleep(1.5)  # they have arrived, however slow they might be
+        assert submit(site).status_code == 429
+        work.go.set()
+        assert [each.result().status_code for each in sent] == [202, 202]
 
 
 def test_a_byte_now_and_then_is_not_enough(monkeypatch):

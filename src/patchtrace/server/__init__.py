@@ -115,6 +115,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # streams and uploads end when the queue closes; uvicorn would wait for them first and close the queue after
         self._jobs.close(timeout=0)
+        self._jobs.work.close()
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

@@ -114,7 +114,6 @@ class _Site:
         arrival = self._arrivals.begin()
         try:
             data = await arrival.body(request, limit)
-            self._arrivals.end(arrival)
             name = label(request.query_params.get("name", "")) or "picture"
             async with self._decoding:
                 self.jobs.reserve(0)  # raises if others have taken the last place in the meantime

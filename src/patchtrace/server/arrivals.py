@@ -7,6 +7,7 @@ a byte now and then would keep out all others.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 
 from starlette.requests import Request
@@ -53,11 +54,12 @@ class Arrival:
             self.size += len(part)
             data += part
             if not message.get("more_body"):
+                self._begin = math.inf  # it has kept the pace, however long it is waited for from here on
                 return bytes(data)
 
 
 class Arrivals:
-    """All uploads that are on their way. Where there are too many, the slowest gives way to a new one."""
+    """All uploads that are on their way or being decoded. Of too many, the slowest gives way to a new one."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs

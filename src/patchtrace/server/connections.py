@@ -1,7 +1,7 @@
 """Connections: not too many, and none that takes for ever.
 
-Whoever can reach the port can open connections, with or without the secret. One without a request gives way to a newer
-one when there are too many; requests beyond the limit are answered with 503.
+Whoever can reach the port can open connections, with or without the secret. Where there are too many, one that has been
+without a request for a while gives way to a newer one; if there is none, the newer one is answered with 503.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from patchtrace.server.security import HEADERS, error
 
 #: Seconds: for the head of a request to arrive, and for a client to take what it has asked for.
 HEAD, TAKING = 20.0, 60.0
+#: Seconds without a request after which a connection may be closed for another one.
+IDLE = 0.5
 #: Connections of the limit that are kept for short requests: those beyond are answered with 503.
 SPARE = 16
 #: Most messages in the log for each so many seconds.
@@ -61,8 +63,11 @@ class Connection(H11Protocol):
         self._await_head()
         for crowd, most in self._crowds():
             if len(crowd) > most:
-                idle = (other for other in crowd if other is not self and not other.busy)
-                min(idle, key=lambda other: other._since, default=self).drop()
+                idle = [other for other in crowd if not other.busy and self._since - other._since > IDLE]
+                if not idle:
+                    self._refuse()
+                    return
+                min(idle, key=lambda other: other._since).drop()
 
     def data_received(self, data: bytes) -> None:
         if not self.busy:  # what comes now is a request
@@ -109,6 +114,13 @@ class Connection(H11Protocol):
         everyone = [other for other in self.connections if isinstance(other, Connection)]
         own = [other for other in everyone if other.client and self.client and other.client[0] == self.client[0]]
         return [(own, self._limits.connections_of_client), (everyone, self._limits.connections)]
+
+    def _refuse(self) -> None:
+        """Answer before anything was asked."""
+        lines = b"".join(name + b": " + value + b"\r\n" for name, value in FULL.raw_headers)
+        self.connections.discard(self)
+        self.transport.write(b"HTTP/1.1 503 Service Unavailable\r\n" + lines + b"\r\n" + bytes(FULL.body))
+        self._give_up()
 
     def _await_head(self) -> None:
         self._cancel_timer()

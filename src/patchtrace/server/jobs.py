@@ -44,9 +44,9 @@ class Limits:
         Limits of the results that are kept, and of their bytes; the oldest are dropped first.
     streams : int, default 64
         Limit of event streams that are open at once.
-    arriving : int, default 64
-        Limit of uploads that arrive at once.
-    connections, connections_of_client : int, default 256 and 128
+    arriving : int, default 32
+        Limit of uploads that arrive, or are decoded, at once.
+    connections, connections_of_client : int, default 256 and 192
         Limits of open connections, in all and from one address.
     """
 
@@ -57,9 +57,9 @@ class Limits:
     kept: int = 50
     kept_bytes: int = 300_000_000
     streams: int = 64
-    arriving: int = 64
+    arriving: int = 32
     connections: int = 256
-    connections_of_client: int = 128
+    connections_of_client: int = 192
 
 
 class Work(Protocol):
@@ -161,7 +161,6 @@ class Jobs:
             for job in self._waiting():
                 self._end(job, "cancelled")
             self._changed.notify_all()
-        self.work.close()
         if self._worker.is_alive() and self._worker is not threading.current_thread():
             self._worker.join(timeout)
 
