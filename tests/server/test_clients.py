@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx2 as httpx
 import pytest
+from hostile import slow_jpeg
 from server.fakes import Work, answer, client_of, picture, running, submit, wait_for
 from server.process import folder_of_pictures, serving
 
@@ -237,7 +238,9 @@ def running_on(host: str):
 def test_it_ends_cleanly_while_uploads_are_blocked_and_streams_are_open(tmp_path, how):
     with serving(folder_of_pictures(tmp_path / "photos"), "--preset", "quick") as served:
         identity = submit(served.site).json()["id"]
-        with held(connect(served, 2)) as (blocked, watching):
+        with held(connect(served, 3)) as (blocked, watching, decoding):
+            data = slow_jpeg()
+            decoding.sendall(head(served, len(data)) + data)
             blocked.sendall(head(served, 900_000) + b"abc")
             request = f"GET /api/queries/{identity}/events HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
             watching.sendall(f"{request}Authorization: Bearer {served.token}\r\n\r\n".encode())
@@ -245,6 +248,7 @@ def test_it_ends_cleanly_while_uploads_are_blocked_and_streams_are_open(tmp_path
             served.process.send_signal(how)
             assert served.process.wait(20) == 0
             assert everything(blocked).startswith(b"HTTP/1.1 503 ")
+            assert everything(decoding).startswith(b"HTTP/1.1 503 ")
         assert "Traceback" not in served.complaints()
 
 

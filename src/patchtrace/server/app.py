@@ -17,11 +17,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Unreadable
 from patchtrace.server.arrivals import Arrivals, gone, too_large
 from patchtrace.server.jobs import LONGEST_REASON, Full, Job, Jobs, label
 from patchtrace.server.openapi import describe
 from patchtrace.server.security import Access, Guard, Refused, error
+from patchtrace.server.upload import Upload
 from patchtrace.viewer.data import media_type
 from patchtrace.viewer.report import asset, joined_script
 
@@ -119,7 +121,7 @@ class _Site:
                 self.jobs.reserve(0)  # raises if others have taken the last place in the meantime
                 if await request.is_disconnected():
                     raise gone()
-                upload = await run_in_threadpool(self.jobs.work.read, name, data, self.jobs.limits)
+                upload = await run_in_threadpool(self._read, name, data)
             job = self.jobs.submit(upload, request.state.client, arrival.size)
         except BaseException:
             self.jobs.release(arrival.size)
@@ -127,6 +129,14 @@ class _Site:
         finally:
             self._arrivals.end(arrival)
         return JSONResponse(self.jobs.status(job), 202, {"Location": f"/api/queries/{job.id}"})
+
+    def _read(self, name: str, data: bytes) -> Upload:
+        try:
+            return self.jobs.work.read(name, data, self.jobs.limits)
+        except (Unreadable, PatchtraceError):
+            if self.jobs.closing:  # it was interrupted, and says nothing of the picture
+                raise Full from None
+            raise
 
     async def full(self, _: Request, __: Exception) -> Response:
         if self.jobs.closing:
