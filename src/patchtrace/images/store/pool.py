@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import selectors
 import signal
@@ -40,6 +41,8 @@ TIMEOUT = 60.0
 START = 120.0
 MEMORY = 4 << 30
 
+#: Seconds for which the first process works alone; starting another one takes some tenths of a second.
+_ALONE = 0.5
 #: Orders that a worker may have waiting, so that it need not wait for us.
 _DEPTH = 4
 #: Most answers that wait for an earlier image, and most bytes in them.
@@ -80,6 +83,7 @@ class Pool:
         self._workers: list[_Worker] = []
         self._waiting: deque[Task] = deque()  # tasks that no worker has
         self._held = 0  # bytes in answers that were not given back
+        self._grow = math.inf  # when more processes may be started
         self._selector = selectors.DefaultSelector()
 
     def __enter__(self) -> Pool:
@@ -120,8 +124,8 @@ class Pool:
     def _hand_out(self) -> None:
         while self._waiting:
             free = min(self._workers, key=lambda worker: len(worker.tasks), default=None)
-            # another one only once the first is at work: a few images take less time than its start
-            if free is None or (free.tasks and free.ready and len(self._workers) < self.jobs):
+            # another one only once the first has been at work for a while: a few images take less time than its start
+            if free is None or (free.tasks and time.monotonic() > self._grow and len(self._workers) < self.jobs):
                 free = self._start()
             # A worker takes orders between two answers. A few short ones fit into the socket; a long one would block us
             # here while the worker is blocked there with its answer.
@@ -175,6 +179,8 @@ class Pool:
                 task = worker.tasks.popleft()
                 task.answer, task.pixels = answer, pixels
                 self._held += len(pixels)
+            if not worker.ready:
+                self._grow = min(self._grow, time.monotonic() + _ALONE)
             worker.ready, worker.since, worker.allowed = True, time.monotonic(), self.timeout
         now = time.monotonic()
         for worker in list(self._workers):
