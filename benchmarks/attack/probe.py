@@ -2,8 +2,8 @@
 
     python probe.py HOST PORT TOKEN
 
-Prints the seconds that each took, null for those that failed, as JSON. It is a process of its own, so that what is
-measured is the server and not the attack.
+Prints a line when it begins, and in the end, as JSON, the seconds that each took, null for those that failed. It is a
+process of its own, so that what is measured is the server and not the attack.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 def main() -> None:
     host, port, token = sys.argv[1:]
     times: list[float | None] = []
+    print("ready", flush=True)  # an attack that is over before this process has started would not be seen
     while not select.select([sys.stdin], [], [], 0.2)[0]:
         begin = time.monotonic()
         connection = http.client.HTTPConnection(host, int(port), timeout=30)
