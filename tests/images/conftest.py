@@ -17,6 +17,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from patchtrace.images.store.item import Task
+from patchtrace.images.store.pool import Pool
+from patchtrace.images.store.worker import answer
+
 NOBODY = 65534
 
 
@@ -127,10 +131,23 @@ def reachable() -> Iterator[Path]:
 
 
 @pytest.fixture
-def unprivileged() -> Callable[[], AbstractContextManager[None]]:
-    """A while in which permissions apply: they do not for root."""
+def unprivileged(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
+    """A while in which permissions apply: they do not for root.
+
+    Images are decoded in this process then: an unprivileged user may not be allowed to run this interpreter.
+    """
     if not hasattr(os, "geteuid"):
         pytest.skip("needs POSIX permissions")
+
+    def run(pool: Pool, tasks: Iterator[Task]) -> Iterator[Task]:
+        for task in tasks:
+            if task.answer is None:
+                order = {"known": (), "sizes": (), "path": str(task.payload)}
+                task.answer, pixels = answer(order, b"", pool.rules)
+                task.pixels = bytes(pixels)
+            yield task
+
+    monkeypatch.setattr(Pool, "run", run)
     Image.init()  # the plugins themselves may lie where an unprivileged user cannot read
 
     @contextmanager

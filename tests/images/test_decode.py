@@ -7,12 +7,13 @@ import json
 
 import numpy as np
 import pytest
+from hostile import jpeg_that_claims
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
 from patchtrace.errors import PatchtraceError
-from patchtrace.images.decode import FORMATS, Decoding, Unreadable, decode
+from patchtrace.images.decode import FORMATS, LONGEST_SIDE, Decoding, Unreadable, decode, decode_at
 
 RED, LIME, BLUE, WHITE, BLACK, GOLD = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255,) * 3, (0,) * 3, (200, 160, 40)
 ORIENTATION = 0x0112
@@ -405,6 +406,33 @@ def test_a_bomb_is_refused_before_anything_is_decoded(raw_png, monkeypatch):
     monkeypatch.setattr("PIL.PngImagePlugin.PngImageFile.load", lambda self: pytest.fail("decoded"))
     with pytest.raises(Unreadable, match="12000 x 12000 pixels"):
         decode(raw_png(12_000, 12_000, b""), Decoding())
+
+
+def test_a_column_of_millions_of_pixels_is_refused_for_its_length(raw_png):
+    with pytest.raises(Unreadable, match="a side longer than 65535"):
+        decode(raw_png(1, LONGEST_SIDE + 1, bytes(2 * (LONGEST_SIDE + 1))), Decoding())
+    assert decode(raw_png(1, LONGEST_SIDE, bytes(2 * LONGEST_SIDE)), Decoding()).shape == (3, LONGEST_SIDE, 1)
+
+
+def test_a_jpeg_that_claims_more_pixels_than_it_can_hold_is_truncated():
+    data = jpeg_that_claims(7000)
+    assert len(data) < 1000
+    with pytest.raises(Unreadable, match="truncated"):
+        decode(data, Decoding())
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True, "optimize": True}, {"quality": 1, "optimize": True}])
+def test_the_emptiest_jpeg_is_still_read(encoded, options):
+    data = encoded(Image.new("L", (2000, 2000)), "JPEG", **options)
+    assert decode(data, Decoding()).shape == (3, 2000, 2000)
+
+
+def test_several_sizes_are_those_of_one_decoding_each(encoded, noise):
+    data, sizes = encoded(noise, "PNG"), [(8, 8), None, (5, 9)]
+    for fit in ("cover", "pad"):
+        many = decode_at(data, Decoding(fit=fit), sizes)
+        for size, pixels in zip(sizes, many, strict=True):
+            assert np.array_equal(pixels, decode(data, Decoding(size=size, fit=fit)))
 
 
 def test_max_pixels_is_the_last_number_that_is_decoded(flat_png):

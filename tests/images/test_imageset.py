@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hostile import slow_jpeg
 from PIL import Image
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding, ImageSet, has_own_size
+from patchtrace.images.decode import Skipped
 
 RED, LIME, BLUE = [255, 0, 0], [0, 255, 0], [0, 0, 255]
 U8 = np.random.default_rng(1).integers(0, 256, (4, 3, 8, 6), dtype=np.uint8)
@@ -573,3 +576,35 @@ def test_an_empty_path_is_not_the_current_folder():
 def test_rules_that_are_no_rules_are_refused():
     with pytest.raises(PatchtraceError, match="use Decoding"):
         ImageSet.open(np.zeros((2, 8, 8, 3), np.uint8), decoding={"fit": "pad"})
+
+
+# --- files that are hostile, or do not stay as they are ---
+
+
+def test_a_file_that_takes_long_to_decode_is_skipped(tmp_path, flat_file):
+    (tmp_path / "slow.jpg").write_bytes(slow_jpeg())
+    flat_file(tmp_path / "good.png")
+    images = ImageSet.open(tmp_path, size=8, timeout=1)
+    assert images.ids == ("good.png",)
+    assert images.skipped == (Skipped("slow.jpg", "decoding took more than 1 seconds"),)
+    with pytest.raises(PatchtraceError, match="took more than 1 seconds"):
+        ImageSet.open(tmp_path / "slow.jpg", size=8, timeout=1)
+
+
+@pytest.mark.parametrize("change", ["replaced", "gone", "as it was"])
+def test_a_frame_is_never_a_picture_other_than_the_one_that_was_read(tmp_path, change):
+    file = tmp_path / "a.bmp"
+    Image.new("RGB", (64, 64), "red").save(file)
+    images = ImageSet.open(tmp_path, size=8)
+    before = os.stat(file)
+    if change == "replaced":  # with a file of the same length and time
+        Image.new("RGB", (64, 64), "blue").save(file)
+        assert os.stat(file).st_size == before.st_size
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    elif change == "gone":
+        file.unlink()
+    for opened in (images, images.subset([0])):
+        frame = opened.frame(0, 64)
+        assert frame.getpixel((4, 4)) == (255, 0, 0)
+        assert frame.size == ((64, 64) if change == "as it was" else (8, 8))
+        assert frame.info.get("changed", False) is (change != "as it was")

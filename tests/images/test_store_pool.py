@@ -26,13 +26,13 @@ HOSTILE = {
 DECODE = """
 import os, time
 from patchtrace.images.store import worker
-decode = worker.decode
-def hostile(content, rules):
+decode = worker.decode_at
+def hostile(content, rules, sizes):
     for start, action in {hostile!r}.items():
         if content.startswith(start):
             eval(action)
-    return decode(content, rules)
-worker.decode = hostile
+    return decode(content, rules, sizes)
+worker.decode_at = hostile
 main()
 """
 

@@ -13,9 +13,10 @@ import numpy as np
 from PIL import Image, PngImagePlugin
 
 from patchtrace.images import Decoding
+from patchtrace.images.decode import decode_at
 from patchtrace.progress import Watch
 from patchtrace.server import Answer, Limits, LocalServer
-from patchtrace.server.upload import Upload
+from patchtrace.server.upload import Upload, sizes
 
 SECRET_TEXT = b"taken at home"
 
@@ -47,7 +48,11 @@ class Work:
             self.go.set()
 
     def read(self, name: str, data: bytes, limits: Limits) -> Upload:
-        return Upload.read(name, data, Decoding((3, 4), max_pixels=limits.pixels, max_bytes=limits.upload))
+        rules = Decoding((3, 4), max_pixels=limits.pixels, max_bytes=limits.upload)
+        return Upload.of(name, decode_at(data, rules, sizes((3, 4))))  # here, for speed; a Reader starts a process
+
+    def close(self) -> None:
+        pass
 
     def __call__(self, upload: Upload, watch: Watch) -> Answer:
         self.names.append(upload.name)

@@ -53,10 +53,11 @@ def test_no_browser_is_opened_where_none_is_wanted(opened, train):
     assert opened == []
 
 
-def test_a_wider_address_is_warned_of(opened, train):
+def test_a_wider_address_is_warned_of_and_the_link_is_for_others_too(opened, train, monkeypatch):
+    monkeypatch.setattr("patchtrace.server.security.own_address", lambda _: "192.0.2.7")
     done = call("--train", train, "--no-open", "--host", "0.0.0.0")
     assert "other machines can reach this address" in done.stderr
-    assert done.stdout.startswith("http://localhost:")
+    assert done.stdout.startswith("http://192.0.2.7:")
 
 
 def test_missing_packages_are_named_with_the_cure(monkeypatch, train):

@@ -164,7 +164,7 @@ def test_a_client_that_goes_away_while_it_sends_leaves_nothing_behind():
 
 
 def test_a_client_that_stops_sending_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr("patchtrace.server.app.PATIENCE", 0.2)
+    monkeypatch.setattr("patchtrace.server.arrivals.PATIENCE", 0.2)
     with running(Work()) as server:
         head = "POST /api/queries HTTP/1.1\r\nContent-Type: image/png\r\nContent-Length: 9999"
         answer, _ = raw(server, head, b"abc")

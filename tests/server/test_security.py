@@ -125,9 +125,18 @@ def test_two_names_are_refused(site):
 
 
 def test_the_address_that_was_bound_is_a_name_of_ours():
-    assert "192.168.1.5:8000" in Access("192.168.1.5", 8000).hosts
-    assert "[fe80::1]:8000" in Access("fe80::1", 8000).hosts
-    assert Access("0.0.0.0", 8000).hosts == {"localhost:8000", "127.0.0.1:8000", "[::1]:8000"}
+    assert Access("192.168.1.5", 8000).answers_to("192.168.1.5:8000", "")
+    assert Access("fe80::1", 8000).answers_to("[fe80::1]:8000", "")
+    assert not Access("127.0.0.1", 8000).answers_to("192.168.1.5:8000", "192.168.1.5")
+
+
+def test_a_server_on_all_addresses_answers_to_the_one_that_was_connected_to():
+    access = Access("0.0.0.0", 8000)
+    for name in ("192.168.1.5:8000", "localhost:8000", "127.0.0.1:8000", "[::1]:8000"):
+        assert access.answers_to(name, "192.168.1.5")
+    for name in ("192.168.1.6:8000", "evil.example:8000", "192.168.1.5.evil.example:8000", "192.168.1.5:80", ""):
+        assert not access.answers_to(name, "192.168.1.5")
+    assert Access("::", 8000).answers_to("[fe80::1]:8000", "fe80::1")
 
 
 # -- the page that asks ---------------------------------------------------------------------------------

@@ -9,22 +9,12 @@ import zipfile
 import zlib
 
 import pytest
+from hostile import black_png, chunk, jpeg_that_claims
 from PIL import Image
 from server.fakes import SECRET_TEXT, picture, submit, wait_for, with_metadata
 
 from patchtrace.server import Limits
 from patchtrace.server.jobs import LONGEST
-
-
-def chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-def bomb(width: int = 30_000, height: int = 30_000) -> bytes:
-    """A small PNG that claims, and holds, very many pixels: a bit each, all of them black."""
-    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
-    rows = zlib.compress(bytes(height * (1 + width // 8)), 9)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
 def text_bomb() -> bytes:
@@ -56,8 +46,10 @@ UNREADABLE = {
     "truncated png": picture()[:-400],
     "truncated jpeg": picture(form="JPEG")[:300],
     "truncated webp": picture(form="WEBP", lossless=True)[:-400],
-    "bomb": bomb(),
-    "wide": bomb(60_000_000, 1),
+    "bomb": black_png(30_000, 30_000),
+    "wide": black_png(60_000_000, 1),
+    "tall": black_png(1, 49_999_999),
+    "jpeg that claims pixels": jpeg_that_claims(7000),
 }
 
 

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -140,6 +141,21 @@ def test_pictures_show_the_file_not_what_was_compared(made):
             sizes[kind] = picture.size
             assert not picture.getexif()
     assert sizes == {"frame": (192, 192), "pixels": (16, 16)}
+
+
+def test_a_file_that_was_replaced_is_named_and_not_shown(photos, made, tmp_path):
+    folder = shutil.copytree(photos, tmp_path / "photos")
+    train = ImageSet.open(folder, size=16)
+    result, queries, *_ = made
+    first = result.train_ids[result.ranking(0)[0]]
+    assert first_look(result, queries, train, "soon").view["file_note"] == ""
+    Image.new("RGB", (96, 96), "blue").save(folder / first)
+    known: dict[str, Image.Image] = {}
+    for _ in range(2):  # the second time with the pictures of the first
+        answer = first_look(result, queries, train, "soon", pictures=known)
+        shown = answer.pictures[answer.view["images"][0]["frame"]]
+        assert shown.tobytes() == train.picture(result.ranking(0)[0]).tobytes()
+        assert answer.view["file_note"].endswith(f"shown as they were compared: {first}.")
 
 
 def test_maps_from_the_view_are_those_of_the_explanation(made):

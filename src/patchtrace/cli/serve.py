@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -67,4 +69,8 @@ def serve(context: click.Context, /, **options: Any) -> int:
     if not options["no_open"]:
         server.open_browser()
     server.run()
+    if server.working:
+        # a thread in native code would be torn down with the interpreter, which C++ answers by aborting
+        sys.stdout.flush()
+        os._exit(0)
     return 0

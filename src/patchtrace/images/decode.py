@@ -9,7 +9,7 @@ import io
 import os
 import stat
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -31,6 +31,11 @@ EXTENSIONS = frozenset((".jpg", ".jpeg", ".jfif", ".png", ".webp", ".gif", ".bmp
 PILLOW_LIMIT = 178_956_970
 #: The largest side that pictures are brought to.
 MOST_SIDE = 4096
+#: The largest side of a file, that of the JPEG format. Each row of a picture takes memory beyond its pixels: one column
+#: of 50 million pixels would take gigabytes.
+LONGEST_SIDE = 65_535
+#: Most pixels for each byte of a JPEG: a block of 8 x 8 takes at least one bit. libjpeg makes grey of what is missing.
+JPEG_PIXELS = 512
 
 Exif = Literal["apply", "ignore"]
 Fit = Literal["cover", "pad"]
@@ -178,11 +183,18 @@ def read_file(path: Path, rules: Decoding) -> tuple[bytes, os.stat_result]:
 
 def decode(source: Path | bytes | Image.Image | Unreadable, rules: Decoding) -> NDArray[np.uint8]:
     """Pixels (channels, height, width) of one image, or ``Unreadable`` with the reason."""
+    return decode_at(source, rules, [rules.size])[0]
+
+
+def decode_at(
+    source: Path | bytes | Image.Image | Unreadable, rules: Decoding, sizes: Sequence[tuple[int, int] | None]
+) -> list[NDArray[np.uint8]]:
+    """Pixels of one image at several sizes instead of that of the rules; it is decoded once."""
     if isinstance(source, Unreadable):
         raise source
     try:
         if isinstance(source, Image.Image):
-            return _pixels(source, rules)
+            return _pixels(source, rules, sizes)
         if isinstance(source, Path):
             source, _ = read_file(source, rules)
         elif refusal := rules.refusal(len(source)):
@@ -191,9 +203,11 @@ def decode(source: Path | bytes | Image.Image | Unreadable, rules: Decoding) -> 
             # Pillow warns of odd metadata and of large pictures; the pixels decide here, and the limit is our own
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(source), formats=FORMATS) as image:
+                if image.format in ("JPEG", "MPO") and image.width * image.height > JPEG_PIXELS * len(source):
+                    raise Unreadable(f"truncated: {len(source)} bytes for {image.width} x {image.height} pixels")
                 if rules.exif == "ignore" and image.format == "TIFF":  # Pillow applies it by itself while it loads
                     image.getexif().pop(ExifTags.Base.Orientation, None)
-                return _pixels(image, rules)
+                return _pixels(image, rules, sizes)
     except Unreadable:
         raise
     except UnidentifiedImageError as error:
@@ -208,16 +222,19 @@ def decode(source: Path | bytes | Image.Image | Unreadable, rules: Decoding) -> 
         raise Unreadable(f"damaged: {type(error).__name__}: {error}") from error
 
 
-def _pixels(image: Image.Image, rules: Decoding) -> NDArray[np.uint8]:
+def _pixels(image: Image.Image, rules: Decoding, sizes: Sequence[tuple[int, int] | None]) -> list[NDArray[np.uint8]]:
     if image.width * image.height > rules.max_pixels:
         raise Unreadable(f"{image.width} x {image.height} pixels, more than the limit of {rules.max_pixels}")
+    if max(image.size) > LONGEST_SIDE:
+        raise Unreadable(f"{image.width} x {image.height} pixels, a side longer than {LONGEST_SIDE}")
     image.load()  # only now is the file read to its end: a truncated one fails here and not before
     if rules.exif == "apply":
         with suppress(Exception):  # metadata that cannot be read is ignored; the pixels are still good
-            image = ImageOps.exif_transpose(image)
-    picture = _resize(_on_white(_eight_bit(image)).convert("L" if rules.grey else "RGB"), rules)
-    pixels = np.asarray(picture, dtype=np.uint8)
-    return pixels[None] if rules.grey else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+            if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:  # else it would be copied
+                image = ImageOps.exif_transpose(image)
+    picture = _cut(_on_white(_eight_bit(image)).convert("L" if rules.grey else "RGB"), rules)
+    arrays = (np.asarray(_resize(picture, size, rules.fit), dtype=np.uint8) for size in sizes)
+    return [array[None] if rules.grey else np.ascontiguousarray(array.transpose(2, 0, 1)) for array in arrays]
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
@@ -241,24 +258,29 @@ def _on_white(image: Image.Image) -> Image.Image:
     # `convert("RGB")` alone would drop the alpha channel and show the colour hidden under it
     if not image.has_transparency_data:
         return image
-    image = image.convert("RGBA")
+    if image.mode != "RGBA":
+        image = image.convert("RGBA")
     return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
 
 
-def _resize(image: Image.Image, rules: Decoding) -> Image.Image:
-    if rules.crop is not None:
-        if rules.crop > min(image.size):
-            raise Unreadable(f"{image.width} x {image.height} pixels, smaller than the crop of {rules.crop}")
-        left, top = (image.width - rules.crop) // 2, (image.height - rules.crop) // 2
-        image = image.crop((left, top, left + rules.crop, top + rules.crop))
-    if rules.size is None or image.size == rules.size[::-1]:
+def _cut(image: Image.Image, rules: Decoding) -> Image.Image:
+    if rules.crop is None:
         return image
-    if rules.fit == "cover":
-        return ImageOps.fit(image, rules.size[::-1], method=Image.Resampling.BICUBIC)
-    height, width = rules.size
+    if rules.crop > min(image.size):
+        raise Unreadable(f"{image.width} x {image.height} pixels, smaller than the crop of {rules.crop}")
+    left, top = (image.width - rules.crop) // 2, (image.height - rules.crop) // 2
+    return image.crop((left, top, left + rules.crop, top + rules.crop))
+
+
+def _resize(image: Image.Image, size: tuple[int, int] | None, fit: Fit) -> Image.Image:
+    if size is None or image.size == size[::-1]:
+        return image
+    if fit == "cover":
+        return ImageOps.fit(image, size[::-1], method=Image.Resampling.BICUBIC)
+    height, width = size
     scale = min(width / image.width, height / image.height)
     # at least one pixel wide: ImageOps.pad would lose a thin line altogether
-    size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+    small = max(1, round(image.width * scale)), max(1, round(image.height * scale))
     framed = Image.new(image.mode, (width, height), "white")
-    framed.paste(image.resize(size, Image.Resampling.BICUBIC), ((width - size[0]) // 2, (height - size[1]) // 2))
+    framed.paste(image.resize(small, Image.Resampling.BICUBIC), ((width - small[0]) // 2, (height - small[1]) // 2))
     return framed

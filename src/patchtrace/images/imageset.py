@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import index
@@ -13,13 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from patchtrace.checks import store, whole
+from patchtrace.checks import positive, store, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.arrays import picture
 from patchtrace.images.decode import Decoding, Skipped, Unreadable, decode
+from patchtrace.images.folder_files import FolderFiles
 from patchtrace.images.pixels import ArrayPixels, DownscaledPixels, Pixels, fingerprint
 from patchtrace.images.sources import base as sources
 from patchtrace.images.sources.remote import fetched_ahead
+from patchtrace.images.store.item import Task
+from patchtrace.images.store.pool import TIMEOUT, Pool, default_jobs
 from patchtrace.images.store.reader import Originals
 from patchtrace.progress import Progress, Watch
 
@@ -101,14 +105,22 @@ class ImageSet(sources.Opened):
         return picture(self.pixels[index])
 
     def frame(self, index: int, longest: int = 192) -> Image.Image:
-        """As :meth:`picture`, but from the image's file if it has one, and so with more pixels, up to ``longest``."""
+        """As :meth:`picture`, but from the image's file if it has one, and so with more pixels, up to ``longest``.
+
+        Where that file has changed since, or is gone, it is :meth:`picture`, with ``info["changed"]`` set.
+        """
         height, width = self.shape[1:]
         times = longest // max(height, width)
-        file = self.files[index] if self.files else None
-        if file is not None and self.decoding is not None and times > 1:
+        if not self.files or self.decoding is None or times <= 1:
+            return self.picture(index)
+        file = self.files[index]
+        if file is not None:
             with suppress(Unreadable):  # it was there when the set was opened
                 return picture(decode(file, replace(self.decoding, size=(times * height, times * width))))
-        return self.picture(index)
+        shown = self.picture(index)
+        if isinstance(self.files, FolderFiles) and self.files.paths[index] is not None:
+            shown.info["changed"] = True
+        return shown
 
     def subset(self, indices: Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]) -> ImageSet:
         """The images at these places, in this order, with the ids they have here; or those that a mask says."""
@@ -116,7 +128,9 @@ class ImageSet(sources.Opened):
         chosen = np.arange(len(self))[places if places.dtype == np.bool_ else places.astype(np.intp)]
         files = self.files
         if files:
-            files = files.select(chosen) if isinstance(files, Originals) else tuple(files[i] for i in chosen)
+            files = (
+                files.select(chosen) if isinstance(files, Originals | FolderFiles) else tuple(files[i] for i in chosen)
+            )
         return replace(self, pixels=self.pixels.select(chosen), ids=tuple(self.ids[i] for i in chosen), files=files)
 
     def smaller(self, factor: int) -> ImageSet:
@@ -173,6 +187,7 @@ class ImageSet(sources.Opened):
         decoding: Decoding | None = None,
         follow_symlinks: bool = False,
         limit: int | None = None,
+        timeout: float = TIMEOUT,
         progress: Progress | None = None,
     ) -> ImageSet:
         """Open pictures, wherever they are.
@@ -196,6 +211,8 @@ class ImageSet(sources.Opened):
             Whether links inside folders are followed.
         limit : int, optional
             Stop after this many images.
+        timeout : float, default 60
+            Seconds that the decoding of an image may take. One that takes longer is listed as unreadable.
         progress : callable, optional
             Called with (done, total).
 
@@ -216,6 +233,7 @@ class ImageSet(sources.Opened):
             rules = replace(rules, size=_height_and_width(size))
         if limit is not None:
             whole("limit", limit, 1)
+        positive("timeout", timeout)
         if isinstance(source, ImageSet):
             if size is not None and rules.size != source.shape[1:]:
                 raise PatchtraceError(
@@ -229,39 +247,60 @@ class ImageSet(sources.Opened):
             return cls(**vars(found[0].opened(reading)))._first(limit)
         entries = sources.joined(sources.parts(found, reading))
         entries.remarks.extend(remarks)
-        return _of_entries(entries, rules, limit, Watch.of(progress))
+        return _of_entries(entries, rules, limit, timeout, Watch.of(progress))
 
     def _first(self, limit: int | None) -> ImageSet:
         return self if limit is None or limit >= len(self) else self.subset(range(limit))
 
 
-def _of_entries(entries: sources.Entries, rules: Decoding, limit: int | None, progress: Watch) -> ImageSet:
+def _of_entries(
+    entries: sources.Entries, rules: Decoding, limit: int | None, timeout: float, progress: Watch
+) -> ImageSet:
     pictures: list[NDArray[np.uint8]] = []
     ids: list[str] = []
     files: list[Path | None] = []
+    hashes: list[str] = []
     skipped: list[Skipped] = []
-    for (name, payload), content in fetched_ahead(((entry, entry[1]) for entry in entries.stream), rules):
+    with Pool(rules, default_jobs(), timeout) as pool:
+        for task in pool.run(_tasks(entries, rules)):
+            answer = task.answer or {}
+            if "reason" in answer:
+                skipped.append(Skipped(task.id, answer["reason"]))
+            else:
+                pixels = np.frombuffer(task.pixels, np.uint8).reshape(answer["shape"])
+                if pictures and pixels.shape != pictures[0].shape:
+                    (_, h0, w0), (_, h1, w1) = pictures[0].shape, pixels.shape
+                    raise PatchtraceError(
+                        f"the images differ in size: {ids[0]} has {w0} x {h0} pixels and {task.id} has {w1} x {h1}. "
+                        "Set size= (--size) to bring them to one size"
+                    )
+                pictures.append(pixels)
+                ids.append(task.id)
+                files.append(task.payload if isinstance(task.payload, Path) else None)
+                hashes.append(answer["source"])
+            progress(len(ids) + len(skipped), entries.count or 0)
+            if len(ids) == limit:
+                break
+    if not ids:
+        raise sources.none_readable(skipped, entries.remarks)
+    known = FolderFiles(files, hashes) if any(files) else ()
+    return ImageSet(np.stack(pictures), tuple(ids), tuple(skipped), rules, tuple(entries.remarks), known)
+
+
+def _tasks(entries: sources.Entries, rules: Decoding) -> Iterator[Task]:
+    """The images to decode in other processes. Those that Pillow has open cannot be sent, and are decoded here."""
+    for (name, _), content in fetched_ahead(((entry, entry[1]) for entry in entries.stream), rules):
+        if isinstance(content, Path | bytes) and os.name == "posix":
+            yield Task(name, content)
+            continue
+        task = Task(name, content if isinstance(content, Path) else b"")
         try:
             pixels = decode(content, rules)
         except Unreadable as reason:
-            skipped.append(Skipped(name, str(reason)))
+            task.answer = {"reason": str(reason)}
         else:
-            if pictures and pixels.shape != pictures[0].shape:
-                (_, h0, w0), (_, h1, w1) = pictures[0].shape, pixels.shape
-                raise PatchtraceError(
-                    f"the images differ in size: {ids[0]} has {w0} x {h0} pixels and {name} has {w1} x {h1}. "
-                    "Set size= (--size) to bring them to one size"
-                )
-            pictures.append(pixels)
-            ids.append(name)
-            files.append(payload if isinstance(payload, Path) else None)
-        progress(len(ids) + len(skipped), entries.count or 0)
-        if len(ids) == limit:
-            break
-    if not ids:
-        raise sources.none_readable(skipped, entries.remarks)
-    known = tuple(files) if any(files) else ()
-    return ImageSet(np.stack(pictures), tuple(ids), tuple(skipped), rules, tuple(entries.remarks), known)
+            task.answer, task.pixels = {"shape": pixels.shape, "source": ""}, pixels.tobytes()
+        yield task
 
 
 def _height_and_width(size: object) -> tuple[int, int]:

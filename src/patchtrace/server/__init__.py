@@ -11,11 +11,15 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from types import FrameType
 
 import uvicorn
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.server.app import create_app
+from patchtrace.server.connections import HEAD, Connection, bound_logs
 from patchtrace.server.jobs import Jobs, Limits, Work
 from patchtrace.server.security import Access
 from patchtrace.server.work import QueryWork
@@ -55,14 +59,16 @@ class LocalServer:
     ) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            self._socket = socket.create_server((host, port), family=family, backlog=128)
+            self._socket = socket.create_server((host, port), family=family, backlog=64)
         except OSError as error:
             raise PatchtraceError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from error
         self.access = Access(host, self._socket.getsockname()[1])
-        self.jobs = Jobs(work, limits or Limits())
+        limits = limits or Limits()
+        self.jobs = Jobs(work, replace(limits, connections=min(limits.connections, _most_files() // 2)))
         config = uvicorn.Config(
             create_app(self.jobs, self.access, facts),
-            http="h11",
+            http=partial(Connection, limits=self.jobs.limits),  # type: ignore[arg-type]  # called as a class would be
+            backlog=64,
             ws="none",
             loop="asyncio",
             lifespan="on",
@@ -71,7 +77,7 @@ class LocalServer:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_keep_alive=30,
+            timeout_keep_alive=int(HEAD),
             timeout_graceful_shutdown=1,
         )
         self._server = _Server(config, self.jobs)
@@ -87,9 +93,15 @@ class LocalServer:
         threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
 
     def run(self) -> None:
-        """Serve until Ctrl-C, or until ``stop`` is called."""
+        """Serve until Ctrl-C, a signal to terminate, or until ``stop`` is called."""
+        bound_logs()
         with contextlib.suppress(KeyboardInterrupt), self._socket:
             self._server.run(sockets=[self._socket])
+
+    @property
+    def working(self) -> bool:
+        """Whether a query is still being worked on: work that takes long to notice that it was stopped."""
+        return self.jobs.working
 
     def stop(self) -> None:
         self._server.should_exit = True
@@ -101,6 +113,22 @@ class _Server(uvicorn.Server):
         self._jobs = jobs
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # open streams end when the queue closes; uvicorn would wait for them first and close the queue after
+        # streams and uploads end when the queue closes; uvicorn would wait for them first and close the queue after
         self._jobs.close(timeout=0)
+        self._jobs.work.close()
         await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # uvicorn would raise the signal again at the end, and the process would die of it
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def _most_files() -> int:
+    """How many files, and so connections, this process may have open."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 512
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return soft if soft != resource.RLIM_INFINITY else 65_536

@@ -13,31 +13,26 @@ import jinja2
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Unreadable
+from patchtrace.server.arrivals import Arrivals, gone, too_large
 from patchtrace.server.jobs import LONGEST_REASON, Full, Job, Jobs, label
 from patchtrace.server.openapi import describe
-from patchtrace.server.security import Access, Guard, error
+from patchtrace.server.security import Access, Guard, Refused, error
+from patchtrace.server.upload import Upload
 from patchtrace.viewer.data import media_type
 from patchtrace.viewer.report import asset, joined_script
 
 #: Files that a page may load, by how their names end.
 STATIC = {".js": "text/javascript", ".css": "text/css"}
-#: Seconds: between looks at a job that is watched, between signs of life, for the next part of an upload to arrive.
-LOOK, HEARTBEAT, PATIENCE = 0.1, 10.0, 30.0
+#: Seconds: between looks at a job that is watched, between signs of life.
+LOOK, HEARTBEAT = 0.1, 10.0
 
 NOT_FOUND = "there is no such query: it was removed, or is too old to be kept"
-
-
-class Refused(HTTPException):
-    """A request that is answered with an error."""
-
-    def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
-        super().__init__(status, message, {name.replace("_", "-"): value for name, value in headers.items()})
-        self.code = code
 
 
 def create_app(jobs: Jobs, access: Access, facts: Sequence[tuple[str, str]] = ()) -> Guard:
@@ -84,6 +79,7 @@ class _Site:
     def __init__(self, jobs: Jobs, facts: Sequence[tuple[str, str]]) -> None:
         self.jobs = jobs
         self._streams = 0
+        self._arrivals = Arrivals(jobs)
         self._decoding = asyncio.Semaphore(1)  # decoded pictures are large: one at a time
         # read once, so that no name from a request ever becomes a path
         self._static = _static_files()
@@ -115,20 +111,32 @@ class _Site:
             message = "send the picture itself, as application/octet-stream or image/..."
             raise Refused(415, "wrong_type", message, Connection="close")
         declared = request.headers.get("content-length", "")
-        size = int(declared) if declared.isdecimal() else limit
-        if size > limit:
-            raise _too_large(limit)
-        self.jobs.reserve(size)
+        if declared.isdecimal() and (len(declared) > 20 or int(declared) > limit):
+            raise too_large(limit)
+        arrival = self._arrivals.begin()
         try:
-            data = await _body(request, limit)
+            data = await arrival.body(request, limit)
             name = label(request.query_params.get("name", "")) or "picture"
             async with self._decoding:
-                upload = await run_in_threadpool(self.jobs.work.read, name, data, self.jobs.limits)
-            job = self.jobs.submit(upload, request.state.client, size)
+                self.jobs.reserve(0)  # raises if others have taken the last place in the meantime
+                if await request.is_disconnected():
+                    raise gone()
+                upload = await run_in_threadpool(self._read, name, data)
+            job = self.jobs.submit(upload, request.state.client, arrival.size)
         except BaseException:
-            self.jobs.release(size)
+            self.jobs.release(arrival.size)
             raise
+        finally:
+            self._arrivals.end(arrival)
         return JSONResponse(self.jobs.status(job), 202, {"Location": f"/api/queries/{job.id}"})
+
+    def _read(self, name: str, data: bytes) -> Upload:
+        try:
+            return self.jobs.work.read(name, data, self.jobs.limits)
+        except (Unreadable, PatchtraceError):
+            if self.jobs.closing:  # it was interrupted, and says nothing of the picture
+                raise Full from None
+            raise
 
     async def full(self, _: Request, __: Exception) -> Response:
         if self.jobs.closing:
@@ -209,30 +217,6 @@ class _Site:
 
 def _too_early(job: Job) -> Refused:
     return Refused(409, "not_done", f"this query is {job.state}: its first answer has no evidence, the last one has")
-
-
-async def _body(request: Request, limit: int) -> bytes:
-    """The body, of which no more is read than the limit."""
-    data, stream = bytearray(), aiter(request.stream())
-    try:
-        while True:
-            async with asyncio.timeout(PATIENCE):
-                part = await anext(stream, None)
-            if part is None:
-                return bytes(data)
-            data += part
-            if len(data) > limit:
-                raise _too_large(limit)
-    except TimeoutError:
-        raise Refused(408, "too_slow", "the picture did not arrive in time", Connection="close") from None
-    except ClientDisconnect:
-        raise Refused(400, "gone", "the picture did not arrive", Connection="close") from None
-
-
-def _too_large(limit: int) -> Refused:
-    # the connection is closed, else the rest of the body would have to be read before the next request
-    message = f"this picture is too large: a file may have {limit / 1e6:g} MB"
-    return Refused(413, "too_large", message, Connection="close")
 
 
 def _static_files() -> dict[str, tuple[bytes, str]]:

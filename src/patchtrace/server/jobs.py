@@ -44,6 +44,10 @@ class Limits:
         Limits of the results that are kept, and of their bytes; the oldest are dropped first.
     streams : int, default 64
         Limit of event streams that are open at once.
+    arriving : int, default 32
+        Limit of uploads that arrive, or are decoded, at once.
+    connections, connections_of_client : int, default 256 and 192
+        Limits of open connections, in all and from one address.
     """
 
     upload: int = 20_000_000
@@ -53,6 +57,9 @@ class Limits:
     kept: int = 50
     kept_bytes: int = 300_000_000
     streams: int = 64
+    arriving: int = 32
+    connections: int = 256
+    connections_of_client: int = 192
 
 
 class Work(Protocol):
@@ -60,6 +67,9 @@ class Work(Protocol):
 
     def read(self, name: str, data: bytes, limits: Limits) -> Upload:
         """Decode an upload, before it is let into the queue; raises ``Unreadable`` with the reason."""
+
+    def close(self) -> None:
+        """Interrupt the reading of an upload: the server is being stopped."""
 
     def __call__(self, upload: Upload, watch: Watch) -> Answer:
         """Do the work. What the watch raises must pass through; answers on the way are for ``watch.provisional``."""
@@ -154,12 +164,17 @@ class Jobs:
         if self._worker.is_alive() and self._worker is not threading.current_thread():
             self._worker.join(timeout)
 
+    @property
+    def working(self) -> bool:
+        """Whether the worker thread has not ended."""
+        return self._worker.is_alive()
+
     # -- for the application ----------------------------------------------------------------------------
 
     def reserve(self, size: int) -> None:
-        """Reserve memory for a picture that arrives, until ``submit`` or ``release``; raises Full if there is none."""
+        """Reserve memory for what arrives of a picture, until ``submit`` or ``release``; raises Full without room."""
         with self._changed:
-            if len(self._waiting()) >= self.limits.waiting or self._held + size > self.limits.held:
+            if self.closing or len(self._waiting()) >= self.limits.waiting or self._held + size > self.limits.held:
                 raise Full
             self._held += size
 
@@ -171,8 +186,6 @@ class Jobs:
     def submit(self, upload: Upload, client: str, reserved: int) -> Job:
         """Add a picture to the queue. Its own size takes the place of what was reserved for it."""
         with self._changed:
-            if self.closing:
-                raise Full
             self.reserve(upload.nbytes - reserved)
             picture = secrets.token_urlsafe(16)
             pictures = {picture: upload.thumbnail}

@@ -21,7 +21,7 @@ ERRORS = {
     421: "The server does not answer to the name in the Host header.",
     422: "The picture cannot be read; the message says why.",
     429: "No room now; Retry-After says when to try again.",
-    503: "The server is being stopped.",
+    503: "The server is being stopped, or has too many requests at once.",
 }
 
 TEXT: Schema = {"type": "string"}
@@ -74,7 +74,7 @@ def _json(description: str, schema: Schema) -> Schema:
 
 def _operation(name: str, summary: str, answers: dict[int, Schema], *errors: int, **more: Any) -> Schema:
     """One operation; every one can be refused at the door."""
-    wrong = {str(status): _json(ERRORS[status], _ref("Error")) for status in sorted({401, 403, 421, *errors})}
+    wrong = {str(status): _json(ERRORS[status], _ref("Error")) for status in sorted({401, 403, 421, 503, *errors})}
     good = {str(status): answer for status, answer in answers.items()}
     return {"operationId": name, "summary": summary, "responses": good | wrong, **more}
 
@@ -98,7 +98,7 @@ def describe(limits: Limits) -> Schema:
         "submit",
         "Submit a picture. It lies in memory only, and waits for its turn.",
         {202: {**state, "headers": {"Location": {"schema": TEXT}}}},
-        *(400, 408, 413, 415, 422, 429, 503),
+        *(400, 408, 413, 415, 422, 429),
         parameters=[_parameter("name", "query", TEXT, description=named)],
         requestBody={
             "required": True,

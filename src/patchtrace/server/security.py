@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hmac
 import secrets
+import socket
 from collections.abc import Mapping
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -32,7 +34,7 @@ HEADERS: Mapping[str, str] = {
 #: Name in the queue of all clients that use the secret itself.
 SCRIPTS = "scripts"
 #: Names of this machine for itself.
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 #: Addresses that stand for all of a machine's own: nobody asks for them by that name.
 WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104
 
@@ -44,6 +46,14 @@ it carries the key to this page.</p></html>"""
 def error(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
     """An error response of the API."""
     return JSONResponse({"error": {"code": code, "message": message}}, status, dict(headers or {}))
+
+
+class Refused(HTTPException):
+    """A request that is answered with an error."""
+
+    def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
+        super().__init__(status, message, {name.replace("_", "-"): value for name, value in headers.items()})
+        self.code = code
 
 
 class Access:
@@ -58,10 +68,23 @@ class Access:
         # cookies do not know ports: two servers on one machine must not take each other's
         self.cookie = f"patchtrace-{port}"
         self._tickets: set[str] = set()
-        own = f"[{host}]" if ":" in host else host.lower()
-        names = {*LOOPBACK} if host in WILDCARDS else {own, *LOOPBACK}
-        self.hosts = {f"{name}:{port}" for name in names} | (names if port == 80 else set())
-        self.url = f"http://{'localhost' if host in WILDCARDS else own}:{port}/"
+        self._wildcard, self._port = host in WILDCARDS, port
+        own = own_address(host) if self._wildcard else host.lower()
+        self._hosts = {name for each in (*LOOPBACK, own) for name in self._names(each)}
+        self.url = f"http://{self._names(own)[0]}/"
+
+    def answers_to(self, name: str, local: str) -> bool:
+        """Whether a request may ask for this name (a Host header) on a connection to this local address.
+
+        Only a server on all addresses of the machine looks at the latter: the address that the client has connected to
+        is ours. A foreign name that points to it is not.
+        """
+        return name in self._hosts or (self._wildcard and name in self._names(local))
+
+    def _names(self, address: str) -> list[str]:
+        """An address as a Host header has it."""
+        shown = f"[{address}]" if ":" in address else address
+        return [f"{shown}:{self._port}", *([shown] if self._port == 80 else [])]
 
     @property
     def link(self) -> str:
@@ -101,6 +124,20 @@ class Access:
         return hmac.new(self.token.encode(), client.encode(), "sha256").hexdigest()
 
 
+def own_address(wildcard: str) -> str:
+    """The address of this machine by which others reach it, for a server that listens on all; or localhost.
+
+    Nothing is sent: a datagram socket that is connected only chooses its route.
+    """
+    family, far = (socket.AF_INET6, "2001:db8::1") if ":" in wildcard else (socket.AF_INET, "192.0.2.1")
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((far, 9))  # an address that is reserved for examples
+            return str(probe.getsockname()[0])
+    except OSError:  # there is no network
+        return "localhost"
+
+
 def _same(one: str, other: str) -> bool:
     """Whether two texts are equal, in a time that does not tell where they differ."""
     return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
@@ -130,7 +167,8 @@ class Guard:
     def _check(self, scope: Scope, headers: Headers) -> Response | None:
         """The answer to a request that is refused, or that has the secret in its address; None for all others."""
         asked = [host.lower() for host in headers.getlist("host")]
-        if len(asked) != 1 or asked[0] not in self.access.hosts:
+        local = (scope.get("server") or ("",))[0]
+        if len(asked) != 1 or not self.access.answers_to(asked[0], local):
             return error(421, "wrong_host", "this server does not answer to that name", {"Connection": "close"})
         front_door = scope["path"] == "/" and scope["method"] in ("GET", "HEAD")
         if _foreign(headers, asked[0], front_door):

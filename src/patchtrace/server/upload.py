@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from patchtrace.images import Decoding
-from patchtrace.images.decode import decode
+from patchtrace.images.decode import Unreadable
+from patchtrace.images.store.item import Task
+from patchtrace.images.store.pool import Pool
 from patchtrace.viewer.data import QUERY_SIDE, encoded
 
 Pixels = NDArray[np.uint8]
 #: Side of the small picture in the list of queries.
 THUMBNAIL = 128
+#: Seconds and bytes of memory that decoding may take: enough for the largest picture that is allowed, many times over.
+SECONDS, MEMORY = 20.0, 5 << 28
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,24 +50,65 @@ class Upload:
         return self.pixels.nbytes + self.frame.width * self.frame.height * len(self.frame.getbands())
 
     @classmethod
-    def read(cls, name: str, data: bytes, rules: Decoding) -> Upload:
+    def of(cls, name: str, views: Sequence[Pixels]) -> Upload:
+        """An upload out of its pixels at the three sizes that :func:`sizes` names."""
+        pixels, frame, small = views
+        return cls(name, pixels, _picture(frame), encoded("thumbnail.png", _picture(small)))
+
+
+def sizes(compared: tuple[int, int]) -> tuple[tuple[int, int], ...]:
+    """Heights and widths at which an upload is compared, shown, and shown small."""
+    times = max(1, QUERY_SIDE // max(compared))
+    return compared, (times * compared[0], times * compared[1]), (THUMBNAIL, THUMBNAIL)
+
+
+class Reader:
+    """Decodes uploads, each in a process of its own that has limits of time and memory.
+
+    The process ends with the upload: the memory of a large picture is given back, and nothing that a hostile file does
+    to a decoder reaches the next one.
+
+    Parameters
+    ----------
+    seconds : float, default 20
+        Time limit of an upload.
+    memory : int, default 1.25 GiB
+        Memory limit, in bytes.
+    """
+
+    def __init__(self, seconds: float = SECONDS, memory: int = MEMORY) -> None:
+        self.seconds, self.memory = seconds, memory
+        self._lock = threading.Lock()  # one at a time: decoded pictures are large
+        self._pool: Pool | None = None
+        self._closed = False
+
+    def read(self, name: str, data: bytes, rules: Decoding) -> Upload:
         """Decode an image file by ``rules``, which name the size to compare at.
 
         Raises
         ------
         Unreadable
-            With the reason, if the file is not a picture within the limits of the rules.
+            With the reason, if the file is not a picture within the limits.
         """
         assert rules.size is not None
-        whole = _picture(decode(data, replace(rules, size=None)))  # from here on pixels are resized, not decoded
+        wanted = sizes(rules.size)
+        with self._lock, Pool(rules, 1, self.seconds, self.memory) as self._pool:
+            if self._closed:
+                raise Unreadable("the server is being stopped")
+            (task,) = self._pool.run(iter([Task(name, data, sizes=wanted)]))
+        answer = task.answer or {}
+        if "reason" in answer:
+            raise Unreadable(answer["reason"])
+        channels = answer["shape"][0]
+        ends = np.cumsum([channels * height * width for height, width in wanted])
+        parts = np.split(np.frombuffer(task.pixels, np.uint8), ends[:-1])
+        return Upload.of(name, [part.reshape(channels, *size) for part, size in zip(parts, wanted, strict=True)])
 
-        def at(height: int, width: int) -> Pixels:
-            return decode(whole, replace(rules, size=(height, width)))
-
-        times = max(1, QUERY_SIDE // max(rules.size))
-        pixels, frame = at(*rules.size), at(times * rules.size[0], times * rules.size[1])
-        thumbnail = encoded("thumbnail.png", _picture(at(THUMBNAIL, THUMBNAIL)))
-        return cls(name, pixels, _picture(frame), thumbnail)
+    def close(self) -> None:
+        """Interrupt what is being read, and read nothing more."""
+        self._closed = True
+        if self._pool is not None:
+            self._pool.kill()
 
 
 def _picture(pixels: Pixels) -> Image.Image:

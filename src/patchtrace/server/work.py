@@ -15,7 +15,7 @@ from patchtrace.nda.pace import Clock
 from patchtrace.nda_details import Ended
 from patchtrace.progress import Watch
 from patchtrace.server.jobs import Limits
-from patchtrace.server.upload import Upload
+from patchtrace.server.upload import Reader, Upload
 from patchtrace.viewer.data import ATTRIBUTION, Answer, first_look, look_closer
 
 FIRST, BETTER, RANKED = "first answer, still being computed", "still being computed", "patches are being compared"
@@ -51,6 +51,7 @@ class QueryWork:
         if train is None or train.pixels.dtype != np.uint8 or train.shape[0] not in (1, 3):
             raise PatchtraceError("the page compares pictures: the collection must be pictures too, not float arrays")
         self.method, self.compute, self.train, self.seconds = method, compute, train, seconds
+        self.reader = Reader()
         channels, height, width = train.shape
         self.rules = replace(train.decoding or Decoding(), size=(height, width), grey=channels == 1, crop=None)
 
@@ -63,7 +64,11 @@ class QueryWork:
 
     def read(self, name: str, data: bytes, limits: Limits) -> Upload:
         """Decode an upload by the rules of the collection; raises ``Unreadable`` with the reason."""
-        return Upload.read(name, data, replace(self.rules, max_pixels=limits.pixels, max_bytes=limits.upload))
+        return self.reader.read(name, data, replace(self.rules, max_pixels=limits.pixels, max_bytes=limits.upload))
+
+    def close(self) -> None:
+        """Interrupt the reading of an upload."""
+        self.reader.close()
 
     def __call__(self, upload: Upload, watch: Watch) -> Answer:
         """Rank the collection for an upload. What the watch raises ends the work.

@@ -58,7 +58,8 @@ class Answer:
     ----------
     view : dict
         Plain data; pictures are named in it by their keys. Without an explanation ``steps`` and ``levels`` are empty
-        and ``mosaic`` is None; ``evidence_note`` says what is missing, and why. Of an answer that is not the last,
+        and ``mosaic`` is None; ``evidence_note`` says what is missing, and why, and ``file_note`` which files have
+        changed. Of an answer that is not the last,
         ``pending`` says what is still being computed.
     pictures : dict of str to Image
         By key. They are encoded once, where they are sent or written: see :func:`encoded`.
@@ -217,6 +218,8 @@ def answer_of(
             known[small], enlarged = images.picture(index), frame()
             if enlarged.size != known[small].size:
                 known[large] = enlarged
+            elif "changed" in enlarged.info:
+                known[small] = enlarged
         used.update({key: known[key] for key in (small, large) if key in known})
         return {"frame": large if large in known else small, "pixels": small}
 
@@ -224,8 +227,13 @@ def answer_of(
         hit = result.hit(query, index)
         return {"index": index, "id": hit.id, "share": hit.share}
 
+    changed: list[str] = []
+
     def entry(index: int) -> dict[str, Any]:
-        return {**brief(index), **shown(f"train-{index}", train, index, lambda: train.frame(index))}
+        pictures = shown(f"train-{index}", train, index, lambda: train.frame(index))
+        if "changed" in known[pictures["pixels"]].info:
+            changed.append(result.train_ids[index])
+        return {**brief(index), **pictures}
 
     ranks = dict(zip(result.ranking(query)[:SHOWN].tolist(), result.ranks(query, SHOWN), strict=True))
     images = []
@@ -237,6 +245,7 @@ def answer_of(
         certainty = {"rank": rank, "tied": tied, "error": hit.error, "chance": hit.chance, "settled": settled}
         images.append({**entry(index), **certainty, "copies": [brief(copy) for copy in alike]})
     height, width = train.shape[1:]
+    opponents = [entry(hit.index) for hit in result.bottom(OPPONENTS)[query]]
     view = {
         "patchtrace": "view",
         "version": VERSION,
@@ -252,9 +261,10 @@ def answer_of(
         "levels": [],
         "steps": [],
         "images": images,
-        "opponents": [entry(hit.index) for hit in result.bottom(OPPONENTS)[query]],
+        "opponents": opponents,
         "mosaic": None,
         "pending": None,
+        "file_note": _file_note(changed),
         "evidence_note": f"The method {result.method} does not compare patches, {NOTHING_TO_SEE}.",
     }
     if explanation is None:
@@ -347,6 +357,14 @@ def facts(result: Attribution, query: int, command: str) -> list[list[str]]:
     if "engine" in result.settings:
         rows.append(["Engine", str(result.settings["engine"])])
     return [*rows, ["Command", command]] if command else rows
+
+
+def _file_note(changed: Sequence[str]) -> str:
+    """A note on images whose files are no longer what was compared."""
+    if not changed:
+        return ""
+    names = ", ".join(dict.fromkeys(changed))
+    return f"Changed or gone since the collection was read, and shown as they were compared: {names}."
 
 
 def _method_facts(result: Attribution, query: int) -> list[list[str]]:

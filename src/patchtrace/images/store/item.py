@@ -26,6 +26,8 @@ class Task:
     marks: Marks = NO_MARKS
     #: Hashes of files that need not be decoded again.
     known: tuple[str, ...] = ()
+    #: Sizes to decode at instead of that of the rules: heights and widths.
+    sizes: tuple[tuple[int, int], ...] = ()
     answer: dict[str, Any] | None = None
     pixels: bytes = b""
 

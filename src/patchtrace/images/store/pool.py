@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import os
 import selectors
 import signal
 import subprocess
@@ -39,6 +41,8 @@ TIMEOUT = 60.0
 START = 120.0
 MEMORY = 4 << 30
 
+#: Seconds for which the first process works alone; starting another one takes some tenths of a second.
+_ALONE = 0.5
 #: Orders that a worker may have waiting, so that it need not wait for us.
 _DEPTH = 4
 #: Most answers that wait for an earlier image, and most bytes in them.
@@ -79,6 +83,7 @@ class Pool:
         self._workers: list[_Worker] = []
         self._waiting: deque[Task] = deque()  # tasks that no worker has
         self._held = 0  # bytes in answers that were not given back
+        self._grow = math.inf  # when more processes may be started
         self._selector = selectors.DefaultSelector()
 
     def __enter__(self) -> Pool:
@@ -89,6 +94,11 @@ class Pool:
         for worker in self._workers:
             worker.end()
         self._workers.clear()
+
+    def kill(self) -> None:
+        """Kill the processes, from any thread: what they have in hand is answered with that as the reason."""
+        for worker in list(self._workers):
+            worker.process.kill()
 
     def run(self, tasks: Iterator[Task]) -> Iterator[Task]:
         """The tasks with their answers, in order. Workers start when there is something to decode."""
@@ -114,7 +124,8 @@ class Pool:
     def _hand_out(self) -> None:
         while self._waiting:
             free = min(self._workers, key=lambda worker: len(worker.tasks), default=None)
-            if free is None or (free.tasks and len(self._workers) < self.jobs):
+            # another one only once the first has been at work for a while: a few images take less time than its start
+            if free is None or (free.tasks and time.monotonic() > self._grow and len(self._workers) < self.jobs):
                 free = self._start()
             # A worker takes orders between two answers. A few short ones fit into the socket; a long one would block us
             # here while the worker is blocked there with its answer.
@@ -128,7 +139,7 @@ class Pool:
             path = {"path": str(task.payload)} if isinstance(task.payload, Path) else {}
             content = task.payload if isinstance(task.payload, bytes) else b""
             try:
-                send(free.connection, {"known": task.known, **path}, content)
+                send(free.connection, {"known": task.known, "sizes": task.sizes, **path}, content)
             except ConnectionError:
                 return  # it has died: what it had is dealt with when its end is seen
 
@@ -168,6 +179,8 @@ class Pool:
                 task = worker.tasks.popleft()
                 task.answer, task.pixels = answer, pixels
                 self._held += len(pixels)
+            if not worker.ready:
+                self._grow = min(self._grow, time.monotonic() + _ALONE)
             worker.ready, worker.since, worker.allowed = True, time.monotonic(), self.timeout
         now = time.monotonic()
         for worker in list(self._workers):
@@ -199,3 +212,8 @@ def _cause(process: subprocess.Popen[bytes]) -> str:
     if code >= 0:
         return f"the decoder ended with code {code}"
     return f"the decoder crashed ({signal.Signals(-code).name})"
+
+
+def default_jobs() -> int:
+    """One for each core that we may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -15,7 +15,7 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Decoding
 from patchtrace.images.sources.base import find
 from patchtrace.images.store.manifest import JOURNAL, LOCK, MANIFEST, SHARDS, Damaged, Journal, Manifest
-from patchtrace.images.store.pool import MEMORY, TIMEOUT
+from patchtrace.images.store.pool import MEMORY, TIMEOUT, default_jobs
 from patchtrace.images.store.reader import check_rules, is_store
 from patchtrace.images.store.shards import Shard, read_table
 from patchtrace.images.store.update import Update, Updated
@@ -210,8 +210,3 @@ class Store:
                     f"another process is writing the store {str(self.path)!r}: wait until it is done"
                 ) from None
             yield
-
-
-def default_jobs() -> int:
-    """One for each core that we may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

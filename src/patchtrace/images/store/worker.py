@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from patchtrace.images.decode import Decoding, Unreadable, decode, read_file
+from patchtrace.images.decode import Decoding, Unreadable, decode_at, read_file
 
 #: A file that changed so short a time ago may change once more without its time showing it.
 RECENT = 2_000_000_000
@@ -57,7 +57,10 @@ def main() -> None:
 
 
 def answer(order: dict[str, Any], content: bytes, rules: Decoding) -> tuple[dict[str, Any], bytes | memoryview]:
-    """Pixels, the reason why they cannot be had, or that the file is known already."""
+    """Pixels, the reason why they cannot be had, or that the file is known already.
+
+    Of an order with ``sizes``, the pixels of each size, one after the other.
+    """
     found: dict[str, Any] = {}
     try:
         if "path" in order:
@@ -67,8 +70,9 @@ def answer(order: dict[str, Any], content: bytes, rules: Decoding) -> tuple[dict
         found["source"] = hashlib.sha256(content).hexdigest()
         if found["source"] in order["known"]:
             return found, b""
-        pixels = np.ascontiguousarray(decode(content, rules))
-        found |= {"shape": pixels.shape, "pixels": hashlib.sha256(pixels.data).hexdigest()}
+        arrays = decode_at(content, rules, order["sizes"] or [rules.size])
+        pixels = np.concatenate([array.ravel() for array in arrays]) if len(arrays) > 1 else arrays[0]
+        found |= {"shape": arrays[0].shape, "pixels": hashlib.sha256(pixels.data).hexdigest()}
         return found, pixels.data.cast("B")
     except MemoryError:
         return {"reason": "too large for the memory that a decoder may use"}, b""

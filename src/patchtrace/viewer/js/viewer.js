@@ -102,7 +102,8 @@ function mount(element, view, { facts: withFacts = true } = {}) {
 
   /** What stands in words above and below the images. */
   function tell() {
-    const { summary, evidence_note: note } = view, open = head.querySelector("details")?.open;
+    const { summary } = view, open = head.querySelector("details")?.open;
+    const note = [view.file_note, view.evidence_note].filter(Boolean).join(" ");
     const shown = (...parts) => parts.filter(Boolean);
     head.replaceChildren(...shown(withFacts ? facts(view) : null,
       make("div", { className: summary.stands_out ? "pt-lead" : "pt-lead pt-nothing" }, ...headline(view, images)),
