@@ -17,7 +17,7 @@ import click
 import patchtrace
 from patchtrace.cli.ablate import ablate
 from patchtrace.cli.attribute import attribute
-from patchtrace.cli.common import note
+from patchtrace.cli.common import note, printable
 from patchtrace.cli.compare import compare_command
 from patchtrace.cli.counterfactual import counterfactual
 from patchtrace.cli.demo import demo
@@ -44,7 +44,7 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
         return
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: wrong TOML, or not UTF-8
         raise click.UsageError(f"cannot read the settings in {path}: {error}") from error
     context.default_map = _checked(cli, table, str(path))
 
@@ -156,6 +156,7 @@ def _exit_code(error: BaseException) -> int:
         case click.exceptions.Exit():  # --help and --version
             return error.exit_code
         case click.ClickException():
+            error.message = "\n".join(map(printable, error.message.splitlines()))
             error.show()
             return error.exit_code
         case click.Abort() | KeyboardInterrupt():

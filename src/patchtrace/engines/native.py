@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.compute import Compute
+from patchtrace.compute import MOST_THREADS, Compute
 from patchtrace.engines.contract import BlockResult, Engine, Patchwork, Question, turned
 from patchtrace.engines.preparation import Colour, query_terms
 from patchtrace.errors import PatchtraceError
@@ -136,4 +136,5 @@ def instruction_sets() -> list[str]:
 def default_threads() -> int:
     """``OMP_NUM_THREADS``, or as many as the process may use."""
     configured = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    return int(configured) if configured.isdigit() and int(configured) > 0 else int(kernel().processors())
+    number = int(configured[:9]) if configured.isdecimal() else 0
+    return min(number, MOST_THREADS) if number > 0 else int(kernel().processors())
