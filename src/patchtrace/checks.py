@@ -36,7 +36,7 @@ def brief(value: object) -> str:
     """A value for an error, cut if it is long.
 
     >>> brief("a\\n"), len(brief(16**9999))
-    ("'a\\\\n'", 37)
+    ("'a\\\\n'", 33)
     """
     try:
         text = repr(value)

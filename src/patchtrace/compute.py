@@ -9,6 +9,8 @@ from patchtrace.checks import brief, store, whole
 from patchtrace.errors import PatchtraceError
 
 DEFAULT_MEMORY = "1GB"
+#: Bytes of scratch memory that an engine may take under any budget.
+LEAST_SCRATCH = 64_000_000
 #: Threads, or processes that are started here: each needs a stack and scratch memory of its own.
 MOST_THREADS = 1024
 

@@ -118,3 +118,11 @@ def test_the_note_of_a_recipe_does_not_reach_the_terminal_as_it_is(tmp_path, cal
     assert code == 0
     assert "\\x1b[31mred\\x07" in err
     assert not {"\x1b", "\x07"} & set(out + err)
+
+
+def test_pictures_that_are_too_large_for_the_memory_are_refused_before_the_first_comparison(photos, query, call):
+    code, out, err = call("attribute", query, "--train", photos, "--size", 1000, "--draws", 1)
+    assert code == 1
+    assert not out
+    assert "pictures of 1000 x 1000 need" in err
+    assert "--memory" in err

@@ -17,7 +17,7 @@ import click
 import patchtrace
 from patchtrace.cli.ablate import ablate
 from patchtrace.cli.attribute import attribute
-from patchtrace.cli.common import note, printable
+from patchtrace.cli.common import note
 from patchtrace.cli.compare import compare_command
 from patchtrace.cli.counterfactual import counterfactual
 from patchtrace.cli.demo import demo
@@ -156,8 +156,9 @@ def _exit_code(error: BaseException) -> int:
         case click.exceptions.Exit():  # --help and --version
             return error.exit_code
         case click.ClickException():
-            error.message = "\n".join(map(printable, error.message.splitlines()))
-            error.show()
+            shown = io.StringIO()
+            error.show(shown)
+            note(*shown.getvalue().splitlines())
             return error.exit_code
         case click.Abort() | KeyboardInterrupt():
             note("interrupted: nothing was left half-written")
