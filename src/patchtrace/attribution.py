@@ -189,6 +189,7 @@ error=None, chance=None)]
                         f"{name} in {str(directory)!r} does not match its checksum: run the attribution again"
                     )
                 arrays[name.removesuffix(".npy")] = np.load(directory / name, allow_pickle=False)
+            _check_saved(manifest, arrays)
             settings, method = dict(manifest["settings"]), manifest["method"]
             record = manifest["nda"] if manifest["file_version"] >= 3 else record_of_old_run(manifest)
             details = NDADetails.from_record(record, settings["recipe"], arrays) if record else None
@@ -207,8 +208,9 @@ error=None, chance=None)]
             )
         except PatchtraceError:
             raise
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise PatchtraceError(f"there is no readable result in {str(directory)!r}: {error}") from error
+        except Exception as error:  # a file that was tampered with can raise nearly anything
+            reason = str(error) or type(error).__name__
+            raise PatchtraceError(f"there is no readable result in {str(directory)!r}: {reason}") from error
 
     def rows(self, top: int | None = None) -> Iterator[dict[str, Any]]:
         """The ranking as rows: query, rank (from 1), index, id, score, share, error, chance; by default all."""
@@ -313,6 +315,25 @@ def facts_of_set(images: ImageSet) -> dict[str, Any]:
         "decoding": images.decoding.record() if images.decoding else None,
         "remarks": list(images.remarks),
     }
+
+
+def _check_saved(manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Raise a ValueError if a saved result is not one that :meth:`Attribution.save` could have written."""
+    texts = {"method": [manifest["method"]]} | {name: manifest[name] for name in ("query_ids", "train_ids")}
+    for name, values in texts.items():
+        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+            raise ValueError(f"{name} is not text")
+    for name, array in arrays.items():
+        may_be_unknown = name in ("errors", "chances")
+        if array.dtype.kind != "f" or not (may_be_unknown or np.isfinite(array).all()):
+            raise ValueError(f"{name} holds something else than finite numbers")
+    if not isinstance(manifest["facts"], dict):
+        raise ValueError("its facts are not a table")
+    for name in ("train", "queries"):
+        known = manifest["facts"].get(name, {"shape": [1, 1, 1], "fingerprint": ""})
+        sides = known["shape"]
+        if not isinstance(known["fingerprint"], str) or len(sides) != 3 or not all(type(side) is int for side in sides):
+            raise ValueError(f"its facts about {name!r} are not those of images")
 
 
 def _sha256(path: Path) -> str:

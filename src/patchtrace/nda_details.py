@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.checks import store
+from patchtrace.checks import store, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.recipe import Recipe
 
@@ -217,7 +217,22 @@ class NDADetails:
         store(self, shortlists=self.shortlists or [None] * len(self.ended))
 
     def check(self, shape: tuple[int, int]) -> None:
-        """Raise a PatchtraceError if arrays do not have this shape, (queries, train)."""
+        """Raise a PatchtraceError if this is not about so many (queries, train), or holds what no run comes to."""
+        queries, levels = shape[0], len(self.recipe.levels)
+        whole("top", self.top, 1)
+        if not 0 < self.confidence < 1 or not 0 <= self.tolerance < 1:
+            raise PatchtraceError(f"confidence {self.confidence} or tolerance {self.tolerance} is not from 0 to 1")
+        for name in ("draws", "samples", "ended", "shortlists"):
+            if len(getattr(self, name)) != queries:
+                raise PatchtraceError(f"there are {len(getattr(self, name))} {name} for {queries} queries")
+        for counts in (*self.draws, *self.samples):
+            if len(counts) != levels or not all(isinstance(count, int) and count >= 0 for count in counts):
+                raise PatchtraceError(f"{counts} are not numbers of draws of {levels} levels")
+        if self.moments is not None:
+            if self.moments.shape != (5, queries, levels, shape[1]):
+                raise PatchtraceError(f"moments of shape {self.moments.shape} do not match {shape} queries and images")
+            if not (np.isfinite(self.moments) & (self.moments >= 0)).all():
+                raise PatchtraceError("moments are not finite, or negative")
         for name, array in (("errors", self.errors), ("chances", self.chances)):
             if array is not None and array.shape != shape:
                 raise PatchtraceError(f"{name} of shape {array.shape} do not match {shape} queries and images")
@@ -295,7 +310,7 @@ class NDADetails:
         fields["part_names"] = tuple(Part(*name) for name in record["part_names"])
         # all queries had the same one once
         listed = record["shortlists"] if "shortlists" in record else [record["shortlist"]] * len(fields["ended"])
-        fields["shortlists"] = [one and ShortlistFacts.from_record(one) for one in listed]
+        fields["shortlists"] = [None if one is None else ShortlistFacts.from_record(one) for one in listed]
         return cls(Recipe.from_dict(recipe), **fields)
 
 

@@ -335,7 +335,7 @@ def attribute(
 def check_images(result: Attribution, train: ImageSet, queries: ImageSet) -> None:
     """Raise a PatchtraceError if these are not the images of the result."""
     for images, name in ((train, "train"), (queries, "queries")):
-        if images.fingerprint() != result.facts[name]["fingerprint"]:
+        if images.fingerprint() != result.facts.get(name, {}).get("fingerprint"):
             raise PatchtraceError(f"the images of {name!r} changed since the result was made: use the original ones")
 
 
