@@ -244,6 +244,20 @@ def test_an_old_run_is_what_this_version_computes_and_can_be_continued():
     np.testing.assert_allclose(found.maps().sum(axis=(1, 2)), auto.shares[1][found.images], rtol=1e-4)
 
 
+@pytest.mark.parametrize("tolerance", [0.0, 0.1])
+def test_a_list_that_ends_within_equal_images_says_so(tolerance):
+    black = np.zeros((12, 8, 8, 3), np.uint8)
+    recipe = Recipe((Level(100, (Scale(3),)),), draws="auto")
+    result = NDA(recipe, stopping=Stopping(top=3, tolerance=tolerance)).fit(black).attribute(black[:1])
+    assert result.ranks(0, 3) == [(1, True)] * 3
+    assert result.remarks(0)[0].startswith("3 of these 3 belong to the list or tie with its last at 95 %")
+    assert "9 images that are not in the list tie with its last" in result.remarks(0)
+
+
+def test_a_list_that_ends_before_a_smaller_share_does_not_speak_of_ties(result):
+    assert not any("not in the list" in line for line in result.remarks(0))
+
+
 # --- tampered results ---
 
 

@@ -141,7 +141,9 @@ error=None, chance=None)]
 
     def remarks(self, query: int) -> list[str]:
         """What the list of a query means, in sentences: how certain it is, and whether it is approximate."""
-        return [] if self.nda is None else self.nda.remarks(query, self.ranking(query), self.ranks(query, self.nda.top))
+        if self.nda is None:
+            return []
+        return self.nda.remarks(query, self.shares[query].astype(np.float64), self.ranking(query))
 
     # -- files ------------------------------------------------------------------------------------------
 

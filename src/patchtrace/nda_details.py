@@ -37,6 +37,12 @@ def slack(
     return np.asarray(tolerance * np.maximum(share, np.asarray(first) / SMALL))
 
 
+def ties(shares: NDArray[np.float64] | float, with_share: float, first: float, tolerance: float) -> NDArray[np.bool_]:
+    """Whether shares tie with a larger one: they are equal, or differ by less than the tolerance."""
+    differences = with_share - np.asarray(shares)
+    return np.asarray((differences < slack(with_share, first, tolerance)) | ((differences == 0) & (with_share > 0)))
+
+
 def tied_ranks(shares: NDArray[np.float64], tolerance: float) -> list[tuple[int, bool]]:
     """The rank of each share, largest first, and whether others have the same.
 
@@ -48,7 +54,7 @@ def tied_ranks(shares: NDArray[np.float64], tolerance: float) -> list[tuple[int,
     leaders: list[int] = []
     for place, share in enumerate(shares):
         leader = leaders[-1] if leaders else place
-        same = bool(shares[leader] - share < slack(shares[leader], shares[0], tolerance))
+        same = bool(ties(share, shares[leader], shares[0], tolerance))
         leaders.append(leader if same else place)
     return [(leader + 1, leaders.count(leader) > 1) for leader in leaders]
 
@@ -249,21 +255,28 @@ class NDADetails:
         """Whether draws can be added later."""
         return self.moments is not None and self.noise is NoiseOrigin.SEED
 
-    def remarks(self, query: int, ranking: NDArray[np.intp], ranks: Sequence[tuple[int, bool]]) -> list[str]:
-        """What the list of a query means, in sentences."""
+    def remarks(self, query: int, shares: NDArray[np.float64], ranking: NDArray[np.intp]) -> list[str]:
+        """What the list of a query means, in sentences; ``shares`` (train,) are the query's."""
+        ordered = shares[ranking]
+        ranks = tied_ranks(ordered[: self.top], self.tolerance)
         found = []
         if self.chances is not None and np.isfinite(self.chances[query]).all():
             listed = self.chances[query, ranking[: self.top]]
             sure = int((listed >= self.confidence).sum())
-            ties = " or tie with its last" if self.tolerance else ""
+            others = int(ties(ordered[self.top :], ordered[len(listed) - 1], ordered[0], self.tolerance).sum())
+            tie = " or tie with its last" if self.tolerance or others else ""
             found.append(
-                f"{sure} of these {len(listed)} belong to the list{ties} at {100 * self.confidence:g} %; "
+                f"{sure} of these {len(listed)} belong to the list{tie} at {100 * self.confidence:g} %; "
                 f"{SENTENCES[self.ended[query]]}"
             )
             if self.ended[query] in (Ended.DRAWS, Ended.TIME) and sure == len(listed):
                 found[0] += ", shares are less precise than asked for"
+            if others:
+                images = f"{others:,} images that are" if others > 1 else "an image that is"
+                found.append(f"{images} not in the list {'tie' if others > 1 else 'ties'} with its last")
             if any(tied for _, tied in ranks):
-                found.append(f"=: shares that differ by less than {100 * self.tolerance:g} % share a rank")
+                less = f"that differ by less than {100 * self.tolerance:g} %" if self.tolerance else "that are equal"
+                found.append(f"=: shares {less} share a rank")
         elif self.ended[query] in (Ended.PROVISIONAL, Ended.TIME):
             found.append(SENTENCES[self.ended[query]])
         if (listed := self.shortlists[query]) is not None:
