@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from patchtrace import NDA, Attribution, Level, NDADetails, PatchtraceError, Recipe, Scale, Stopping, explain
+from patchtrace.cache import digest
 from patchtrace.cli.common import table
 from patchtrace.demo import postcards
 from patchtrace.images import Skipped
@@ -154,7 +155,7 @@ def test_a_manifest_cannot_name_a_file_elsewhere(result, tmp_path):
     result.save(tmp_path / "run")
     manifest = json.loads((tmp_path / "run" / "attribution.json").read_text())
     manifest["sha256"]["../scores.npy"] = "0"
-    (tmp_path / "run" / "attribution.json").write_text(json.dumps(manifest))
+    rewritten(tmp_path / "run", manifest)
     with pytest.raises(PatchtraceError, match="unknown file"):
         Attribution.load(tmp_path / "run")
 
@@ -269,6 +270,30 @@ def saved(tmp_path_factory):
     return NDA(recipe).fit(train).attribute(train[:2]).save(tmp_path_factory.mktemp("saved"))
 
 
+def rewritten(directory, manifest):
+    """Put a manifest in place of the one that is there, with a checksum that is right."""
+    manifest.pop("manifest_sha256", None)
+    text = json.dumps({**manifest, "manifest_sha256": digest(manifest)})
+    (directory / "attribution.json").write_text(text)
+
+
+def test_a_flipped_bit_in_the_manifest_is_noticed_or_changes_nothing(saved, tmp_path):
+    whole, raw = Attribution.load(saved), (saved / "attribution.json").read_bytes()
+    shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
+    noticed = 0
+    for place in range(0, len(raw), 7):
+        changed = bytearray(raw)
+        changed[place] ^= 1 << place % 8
+        (tmp_path / "attribution.json").write_bytes(changed)
+        try:
+            found = Attribution.load(tmp_path)
+        except PatchtraceError:
+            noticed += 1
+        else:
+            assert (found.train_ids, found._about()) == (whole.train_ids, whole._about())
+    assert noticed > len(raw) // 10
+
+
 def nodes(value, path=()):
     """The path of everything in plain data; of a list, of its first two items."""
     items = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
@@ -291,7 +316,7 @@ def test_a_manifest_that_was_tampered_with_gives_a_result_or_a_sentence(saved, t
             del holder[path[-1]]
         else:
             holder[path[-1]] = value
-        (tmp_path / "attribution.json").write_text(json.dumps(manifest))
+        rewritten(tmp_path, manifest)
         with suppress(PatchtraceError):  # anything else that is raised fails the test
             lines = table(Attribution.load(tmp_path), 3)
             assert "\x1b" not in "".join(lines)
@@ -315,7 +340,7 @@ def test_arrays_that_were_tampered_with_are_refused_even_if_their_checksum_is_ri
     np.save(tmp_path / f"{name}.npy", array)
     manifest = json.loads((tmp_path / "attribution.json").read_text())
     manifest["sha256"][f"{name}.npy"] = hashlib.sha256((tmp_path / f"{name}.npy").read_bytes()).hexdigest()
-    (tmp_path / "attribution.json").write_text(json.dumps(manifest))
+    rewritten(tmp_path, manifest)
     with pytest.raises(PatchtraceError):
         Attribution.load(tmp_path)
 

@@ -15,6 +15,7 @@ import numpy as np
 import PIL
 from numpy.typing import NDArray
 
+from patchtrace.cache import digest
 from patchtrace.checks import choice
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing, write_csv, write_json
@@ -148,7 +149,7 @@ error=None, chance=None)]
     # -- files ------------------------------------------------------------------------------------------
 
     def save(self, directory: str | Path) -> Path:
-        """Write the result to a directory: arrays, and last a manifest with their checksums. Nothing is pickled.
+        """Write the result to a directory: arrays, and last a manifest with checksums. Nothing is pickled.
 
         >>> import tempfile
         >>> result = Attribution(np.float32([[2, 1]]), np.float32([[0.6, 0.4]]), ("q",), ("a", "b"), "pixel")
@@ -169,7 +170,7 @@ error=None, chance=None)]
             checksums[path.name] = _sha256(path)
         manifest = {"patchtrace": "attribution", "file_version": FILE_VERSION, **self._about(), "sha256": checksums}
         manifest |= {"query_ids": self.query_ids, "train_ids": self.train_ids}
-        write_json(directory / MANIFEST, manifest)
+        write_json(directory / MANIFEST, {**manifest, "manifest_sha256": digest(manifest)})
         for name in set(ARRAYS) - set(arrays):
             (directory / f"{name}.npy").unlink(missing_ok=True)  # of an older result, which this one has replaced
         return directory
@@ -182,6 +183,11 @@ error=None, chance=None)]
             manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
             if manifest["patchtrace"] != "attribution" or manifest["file_version"] > FILE_VERSION:
                 raise PatchtraceError(f"{str(directory)!r} was written by a later version of patchtrace: update it")
+            known = manifest.pop("manifest_sha256", None)  # earlier versions wrote none
+            if known is not None and known != digest(manifest):
+                raise PatchtraceError(
+                    f"{MANIFEST} in {str(directory)!r} does not match its checksum: run the attribution again"
+                )
             arrays: dict[str, NDArray[Any]] = {}
             for name, checksum in manifest["sha256"].items():
                 if name.removesuffix(".npy") not in ("scores", "shares", *ARRAYS):

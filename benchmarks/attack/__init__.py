@@ -1,0 +1,1 @@
+"""A campaign against the program: hostile files, clients and interruptions, counted."""

@@ -1,0 +1,23 @@
+"""What was tried, how many times, and what happened: the rows of docs/reliability.md."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parent.parent / "results" / "attack"
+#: The rows of this run.
+ROWS: list[dict[str, Any]] = []
+
+
+def row(what: str, tries: int, outcome: str, held: bool) -> None:
+    """Add a row and print it; ``held`` says whether the program did what it should."""
+    ROWS.append({"what": what, "tries": tries, "outcome": outcome, "held": held})
+    print(f"{'held ' if held else 'BROKE'}  {tries:>7}  {what}: {outcome}", flush=True)
+
+
+def save(name: str) -> None:
+    """Write the rows of this run to results/attack/NAME.json."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(ROWS, indent=1, ensure_ascii=False) + "\n")
