@@ -30,7 +30,7 @@ from patchtrace.cli.common import table
 
 RANDOM = random.Random(7)
 #: Kills of each command, and bytes flipped in each kind of file.
-KILLS, FLIPS = 8, 30
+KILLS, FLIPS = 4, 30
 ARRAYS = ("scores.npy", "shares.npy", "errors.npy", "chances.npy", "moments.npy")
 LONG_AGO = 1_000_000_000
 
@@ -46,7 +46,7 @@ def photos(place: Path, count: int = 60, seed: int = 0) -> Path:
     return place
 
 
-def attributing(folder: Path, output: Path, draws: int = 400) -> list[Any]:
+def attributing(folder: Path, output: Path, draws: int = 100) -> list[Any]:
     """A command that takes some seconds."""
     recipe = folder.parent / "recipe.toml"
     recipe.write_text("[[levels]]\nt = 100\nscales = [{patch = 5}]\n[[levels]]\nt = 300\nscales = [{patch = 7}]\n")
@@ -90,7 +90,7 @@ def kill(place: Path) -> None:
     row("kill -9 of attribute at random moments, twice in each run", hits, _said(broken, "the same bytes"), not broken)
 
     broken, hits = [], 0
-    refine = ["--draws", 900, "--threads", 1, "-q"]
+    refine = ["--draws", 200, "--threads", 1, "-q"]
     once = place / "once"
     shutil.copytree(whole, once)
     _, seconds = timed(["refine", once, *refine])
