@@ -75,6 +75,17 @@ nb::tuple colour(Pixels block, bool moved, int threads) {
     return nb::make_tuple(mean, found.squares);
 }
 
+// Bytes of scratch memory that a thread needs to compare pictures of this size.
+std::size_t scratch_bytes(int channels, int height, int width, nb::tuple rows, nb::tuple columns, int taps, int pool,
+                          bool patchwork, bool wide, const std::string& instructions) {
+    Geometry geometry{channels, axis_of(rows, height), axis_of(columns, width), taps, pool, 0, 1, 1, table_bytes(),
+                      patchwork};
+    require(channels > 0 && taps > 0 && pool > 0, "sizes must be above 0");
+    check(geometry.rows, taps, pool);
+    check(geometry.columns, taps, pool);
+    return kernel_named(instructions).scratch_bytes(geometry, wide);
+}
+
 void compare_blocks(Pixels versions, Numbers signal, Numbers variance, Flags wide, Pixels block, Numbers train_colour,
                     Doubles query_colour, nb::tuple rows, nb::tuple columns, int taps, int pool, int middle, double divisor,
                     long k, const std::string& instructions, int threads, Doubles log_normaliser, Floats share,
@@ -150,6 +161,8 @@ NB_MODULE(_native, module) {
     });
     module.def("processors", [] { return omp_get_num_procs(); });
     module.def("second_level_cache", &second_level_cache);
+    module.def("scratch_bytes", &scratch_bytes, "channels"_a, "height"_a, "width"_a, "rows"_a, "columns"_a, "taps"_a,
+               "pool"_a, "patchwork"_a, "wide"_a, "instructions"_a);
     module.def("colour", &colour, "block"_a, "moved"_a, "threads"_a);
     module.def("compare", &compare_blocks, "versions"_a, "signal"_a, "variance"_a, "wide"_a, "block"_a,
                "train_colour"_a, "query_colour"_a, "rows"_a, "columns"_a, "taps"_a, "pool"_a, "middle"_a,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
+import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from patchtrace import NDA, Attribution, Level, NDADetails, PatchtraceError, Recipe, Scale, Stopping, explain
+from patchtrace.cache import digest
+from patchtrace.cli.common import table
 from patchtrace.demo import postcards
 from patchtrace.images import Skipped
 from patchtrace.nda_details import Ended, NoiseOrigin, Part
@@ -150,7 +155,7 @@ def test_a_manifest_cannot_name_a_file_elsewhere(result, tmp_path):
     result.save(tmp_path / "run")
     manifest = json.loads((tmp_path / "run" / "attribution.json").read_text())
     manifest["sha256"]["../scores.npy"] = "0"
-    (tmp_path / "run" / "attribution.json").write_text(json.dumps(manifest))
+    rewritten(tmp_path / "run", manifest)
     with pytest.raises(PatchtraceError, match="unknown file"):
         Attribution.load(tmp_path / "run")
 
@@ -238,3 +243,111 @@ def test_an_old_run_is_what_this_version_computes_and_can_be_continued():
     assert more.nda.draws == [[4, 4], [4, 4]]
     found = explain(auto, QUERIES, TRAIN, 1, draws=None)
     np.testing.assert_allclose(found.maps().sum(axis=(1, 2)), auto.shares[1][found.images], rtol=1e-4)
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.1])
+def test_a_list_that_ends_within_equal_images_says_so(tolerance):
+    black = np.zeros((12, 8, 8, 3), np.uint8)
+    recipe = Recipe((Level(100, (Scale(3),)),), draws="auto")
+    result = NDA(recipe, stopping=Stopping(top=3, tolerance=tolerance)).fit(black).attribute(black[:1])
+    assert result.ranks(0, 3) == [(1, True)] * 3
+    assert result.remarks(0)[0].startswith("3 of these 3 belong to the list or tie with its last at 95 %")
+    assert "9 images that are not in the list tie with its last" in result.remarks(0)
+
+
+def test_a_list_that_ends_before_a_smaller_share_does_not_speak_of_ties(result):
+    assert not any("not in the list" in line for line in result.remarks(0))
+
+
+# --- tampered results ---
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A saved run of NDA."""
+    train = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
+    recipe = Recipe((Level(100, (Scale(3),)),), draws=4)
+    return NDA(recipe).fit(train).attribute(train[:2]).save(tmp_path_factory.mktemp("saved"))
+
+
+def rewritten(directory, manifest):
+    """Put a manifest in place of the one that is there, with a checksum that is right."""
+    manifest.pop("manifest_sha256", None)
+    text = json.dumps({**manifest, "manifest_sha256": digest(manifest)})
+    (directory / "attribution.json").write_text(text)
+
+
+def test_a_flipped_bit_in_the_manifest_is_noticed_or_changes_nothing(saved, tmp_path):
+    whole, raw = Attribution.load(saved), (saved / "attribution.json").read_bytes()
+    shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
+    noticed = 0
+    for place in range(0, len(raw), 7):
+        changed = bytearray(raw)
+        changed[place] ^= 1 << place % 8
+        (tmp_path / "attribution.json").write_bytes(changed)
+        try:
+            found = Attribution.load(tmp_path)
+        except PatchtraceError:
+            noticed += 1
+        else:
+            assert (found.train_ids, found._about()) == (whole.train_ids, whole._about())
+    assert noticed > len(raw) // 10
+
+
+def nodes(value, path=()):
+    """The path of everything in plain data; of a list, of its first two items."""
+    items = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+    for key, item in items:
+        yield (*path, key)
+        yield from nodes(item, (*path, key))
+
+
+@pytest.mark.parametrize("value", [None, "\x1b[31m", -1, [], {}, 1e308, 10**30, [[[]]], float("nan"), True, "deleted"])
+def test_a_manifest_that_was_tampered_with_gives_a_result_or_a_sentence(saved, tmp_path, value):
+    text = (saved / "attribution.json").read_text()
+    for name in saved.glob("*.npy"):
+        shutil.copy(name, tmp_path)
+    for path in nodes(json.loads(text)):
+        manifest = json.loads(text)
+        holder = manifest
+        for key in path[:-1]:
+            holder = holder[key]
+        if value == "deleted":
+            del holder[path[-1]]
+        else:
+            holder[path[-1]] = value
+        rewritten(tmp_path, manifest)
+        with suppress(PatchtraceError):  # anything else that is raised fails the test
+            lines = table(Attribution.load(tmp_path), 3)
+            assert "\x1b" not in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("scores", np.full((2, 6), np.nan, np.float32)),
+        ("shares", np.full((2, 6), np.inf, np.float32)),
+        ("scores", np.zeros((2, 6), np.int64)),
+        ("scores", np.zeros((6, 2), np.float32)),
+        ("scores", np.array([["a"] * 6] * 2)),
+        ("errors", np.zeros((2, 5), np.float32)),
+        ("moments", np.full((5, 2, 1, 6), -1.0)),
+        ("moments", np.zeros((5, 2, 2, 6))),
+    ],
+)
+def test_arrays_that_were_tampered_with_are_refused_even_if_their_checksum_is_right(saved, tmp_path, name, array):
+    shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
+    np.save(tmp_path / f"{name}.npy", array)
+    manifest = json.loads((tmp_path / "attribution.json").read_text())
+    manifest["sha256"][f"{name}.npy"] = hashlib.sha256((tmp_path / f"{name}.npy").read_bytes()).hexdigest()
+    rewritten(tmp_path, manifest)
+    with pytest.raises(PatchtraceError):
+        Attribution.load(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "[" * 100_000, "9" * 5000, '{"a":' * 5000, "null", "[]", '"a"'])
+def test_a_manifest_of_something_else_is_refused(saved, tmp_path, text):
+    shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "attribution.json").write_text(text)
+    with pytest.raises(PatchtraceError, match="no readable result"):
+        Attribution.load(tmp_path)

@@ -172,3 +172,40 @@ def test_weights_of_a_level_are_relative():
 
 def test_a_schedule_object_equal_to_a_named_one_is_that_name():
     assert replace(SIMPLE, schedule=Schedule.named("cosine")) == replace(SIMPLE, schedule="cosine")
+
+
+BIG = "9" * 4000
+HUGE = "0x" + "f" * 8000
+GOOD = "k = 100\n[[levels]]\nt = 100\nscales = [{patch = 5}]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param("a = " + "[" * 5000 + "]" * 5000, "nested too deeply", id="deep lists"),
+        pytest.param("a = " + "{a = " * 3000 + "1" + "}" * 3000, "nested too deeply", id="deep tables"),
+        pytest.param(GOOD.replace("100", BIG, 1), "k is 9{80}.* at most", id="large k"),
+        pytest.param(GOOD.replace("100", HUGE, 1), "k is a number of more than 4000 digits", id="huge k"),
+        pytest.param(GOOD.replace("100", "9" * 5000, 1), "thousands of digits", id="k that Python does not read"),
+        pytest.param(GOOD.replace("t = 100", f"t = {HUGE}"), "t is a number of more than", id="huge t"),
+        pytest.param(GOOD.replace("5", HUGE), "patch is a number of more than", id="huge patch"),
+        pytest.param(GOOD.replace("5", "5, weight = 1e308"), "weight is 1e.308: .* 0.25 and 0.75", id="large weight"),
+        pytest.param(GOOD.replace("5", "5, weight = 1e-320"), "weight is 1e-320: .* 0.25", id="small weight"),
+        pytest.param(GOOD.replace("5", f"5, weight = {BIG}"), "weight is 9.* finite", id="large whole weight"),
+        pytest.param(f"seed = {HUGE}\n{GOOD}", "seed is a number of more than", id="huge seed"),
+        pytest.param(f"exponent = {BIG}\n{GOOD}", "exponent is 9.* finite", id="large exponent"),
+        pytest.param(f"draws = 99999999999999999999\n{GOOD}", "draws .* at most 1000000, or 'auto'", id="many draws"),
+        pytest.param(f"note = 5\n{GOOD}", "note is 5: use a text", id="note"),
+        pytest.param(f"schedule = {{name = 5, alphas_cumprod = [0.5]}}\n{GOOD}", "name of a schedule is 5", id="name"),
+        pytest.param(f"schedule = {{name = 'x', alphas_cumprod = [{BIG}]}}\n{GOOD}", "must be numbers", id="alpha"),
+        pytest.param(
+            f"schedule = {{name = 'x', alphas_cumprod = [0.9999999999999999]}}\n{GOOD.replace('t = 100', 't = 0')}",
+            "noise of variance 1.11022e-16 at t = 0",
+            id="hardly any noise",
+        ),
+    ],
+)
+def test_a_hostile_recipe_is_refused_in_a_short_sentence(text, says):
+    with pytest.raises(PatchtraceError, match=says) as error:
+        Recipe.from_toml(text)
+    assert len(str(error.value)) < 300

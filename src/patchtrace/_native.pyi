@@ -6,6 +6,18 @@ _Axis = tuple[int, int, int, int]  # pad, positions, first interior position, in
 def instruction_sets() -> list[str]: ...
 def processors() -> int: ...
 def second_level_cache() -> int: ...
+def scratch_bytes(
+    channels: int,
+    height: int,
+    width: int,
+    rows: _Axis,
+    columns: _Axis,
+    taps: int,
+    pool: int,
+    patchwork: bool,
+    wide: bool,
+    instructions: str,
+) -> int: ...
 def colour(block: NDArray[float32], moved: bool, threads: int) -> tuple[list[float], float]: ...
 def compare(
     versions: NDArray[float32],

@@ -15,6 +15,7 @@ import numpy as np
 import PIL
 from numpy.typing import NDArray
 
+from patchtrace.cache import digest
 from patchtrace.checks import choice
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing, write_csv, write_json
@@ -141,12 +142,14 @@ error=None, chance=None)]
 
     def remarks(self, query: int) -> list[str]:
         """What the list of a query means, in sentences: how certain it is, and whether it is approximate."""
-        return [] if self.nda is None else self.nda.remarks(query, self.ranking(query), self.ranks(query, self.nda.top))
+        if self.nda is None:
+            return []
+        return self.nda.remarks(query, self.shares[query].astype(np.float64), self.ranking(query))
 
     # -- files ------------------------------------------------------------------------------------------
 
     def save(self, directory: str | Path) -> Path:
-        """Write the result to a directory: arrays, and last a manifest with their checksums. Nothing is pickled.
+        """Write the result to a directory: arrays, and last a manifest with checksums. Nothing is pickled.
 
         >>> import tempfile
         >>> result = Attribution(np.float32([[2, 1]]), np.float32([[0.6, 0.4]]), ("q",), ("a", "b"), "pixel")
@@ -167,7 +170,7 @@ error=None, chance=None)]
             checksums[path.name] = _sha256(path)
         manifest = {"patchtrace": "attribution", "file_version": FILE_VERSION, **self._about(), "sha256": checksums}
         manifest |= {"query_ids": self.query_ids, "train_ids": self.train_ids}
-        write_json(directory / MANIFEST, manifest)
+        write_json(directory / MANIFEST, {**manifest, "manifest_sha256": digest(manifest)})
         for name in set(ARRAYS) - set(arrays):
             (directory / f"{name}.npy").unlink(missing_ok=True)  # of an older result, which this one has replaced
         return directory
@@ -180,6 +183,11 @@ error=None, chance=None)]
             manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
             if manifest["patchtrace"] != "attribution" or manifest["file_version"] > FILE_VERSION:
                 raise PatchtraceError(f"{str(directory)!r} was written by a later version of patchtrace: update it")
+            known = manifest.pop("manifest_sha256", None)  # earlier versions wrote none
+            if known is not None and known != digest(manifest):
+                raise PatchtraceError(
+                    f"{MANIFEST} in {str(directory)!r} does not match its checksum: run the attribution again"
+                )
             arrays: dict[str, NDArray[Any]] = {}
             for name, checksum in manifest["sha256"].items():
                 if name.removesuffix(".npy") not in ("scores", "shares", *ARRAYS):
@@ -189,6 +197,7 @@ error=None, chance=None)]
                         f"{name} in {str(directory)!r} does not match its checksum: run the attribution again"
                     )
                 arrays[name.removesuffix(".npy")] = np.load(directory / name, allow_pickle=False)
+            _check_saved(manifest, arrays)
             settings, method = dict(manifest["settings"]), manifest["method"]
             record = manifest["nda"] if manifest["file_version"] >= 3 else record_of_old_run(manifest)
             details = NDADetails.from_record(record, settings["recipe"], arrays) if record else None
@@ -207,8 +216,9 @@ error=None, chance=None)]
             )
         except PatchtraceError:
             raise
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise PatchtraceError(f"there is no readable result in {str(directory)!r}: {error}") from error
+        except Exception as error:  # a file that was tampered with can raise nearly anything
+            reason = str(error) or type(error).__name__
+            raise PatchtraceError(f"there is no readable result in {str(directory)!r}: {reason}") from error
 
     def rows(self, top: int | None = None) -> Iterator[dict[str, Any]]:
         """The ranking as rows: query, rank (from 1), index, id, score, share, error, chance; by default all."""
@@ -313,6 +323,25 @@ def facts_of_set(images: ImageSet) -> dict[str, Any]:
         "decoding": images.decoding.record() if images.decoding else None,
         "remarks": list(images.remarks),
     }
+
+
+def _check_saved(manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Raise a ValueError if a saved result is not one that :meth:`Attribution.save` could have written."""
+    texts = {"method": [manifest["method"]]} | {name: manifest[name] for name in ("query_ids", "train_ids")}
+    for name, values in texts.items():
+        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+            raise ValueError(f"{name} is not text")
+    for name, array in arrays.items():
+        may_be_unknown = name in ("errors", "chances")
+        if array.dtype.kind != "f" or not (may_be_unknown or np.isfinite(array).all()):
+            raise ValueError(f"{name} holds something else than finite numbers")
+    if not isinstance(manifest["facts"], dict):
+        raise ValueError("its facts are not a table")
+    for name in ("train", "queries"):
+        known = manifest["facts"].get(name, {"shape": [1, 1, 1], "fingerprint": ""})
+        sides = known["shape"]
+        if not isinstance(known["fingerprint"], str) or len(sides) != 3 or not all(type(side) is int for side in sides):
+            raise ValueError(f"its facts about {name!r} are not those of images")
 
 
 def _sha256(path: Path) -> str:

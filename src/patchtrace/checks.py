@@ -11,9 +11,12 @@ from typing import Any
 
 from patchtrace.errors import PatchtraceError
 
+#: The largest whole number that C++ and random generators take.
+MOST = 2**63 - 1
 
-def whole(name: str, value: Any, least: int, also: str = "") -> int:
-    """A whole number of at least ``least``, as a plain int; ``also`` ends the error with what else would be right.
+
+def whole(name: str, value: Any, least: int, also: str = "", *, most: int = MOST) -> int:
+    """A whole number from ``least`` to ``most``, as a plain int; ``also`` ends the error with what else would be right.
 
     >>> whole("draws", 4, 1)
     4
@@ -23,15 +26,33 @@ def whole(name: str, value: Any, least: int, also: str = "") -> int:
     except TypeError:
         number = least - 1
     if isinstance(value, bool) or number < least:
-        raise PatchtraceError(f"{name} is {value!r}: use a whole number of at least {least}{also}")
+        raise PatchtraceError(f"{name} is {brief(value)}: use a whole number of at least {least}{also}")
+    if number > most:
+        raise PatchtraceError(f"{name} is {brief(value)}: use a whole number of at most {most}{also}")
     return number
+
+
+def brief(value: object) -> str:
+    """A value for an error, cut if it is long.
+
+    >>> brief("a\\n"), len(brief(16**9999))
+    ("'a\\\\n'", 33)
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no numbers of so many digits
+        return "a number of more than 4000 digits"
+    return text if len(text) <= 200 else f"{text[:80]}... ({len(text)} characters)"
 
 
 def positive(name: str, value: object) -> float:
     """A finite number above 0, as a plain float."""
-    number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+    try:
+        number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        number = math.inf
     if not 0 < number < math.inf:
-        raise PatchtraceError(f"{name} is {value!r}: use a number greater than 0")
+        raise PatchtraceError(f"{name} is {brief(value)}: use a finite number greater than 0")
     return number
 
 
@@ -39,7 +60,7 @@ def choice(name: str, value: Any, choices: Iterable[str]) -> Any:
     """One of the names in ``choices``."""
     known = list(choices)
     if value not in known:
-        raise PatchtraceError(f"{name} is {value!r}: use one of {', '.join(known)}")
+        raise PatchtraceError(f"{name} is {brief(value)}: use one of {', '.join(known)}")
     return value
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from patchtrace.checks import store, whole
+from patchtrace.checks import brief, store, whole
 from patchtrace.errors import PatchtraceError
 
 DEFAULT_MEMORY = "1GB"
+#: Bytes of scratch memory that an engine may take under any budget.
+LEAST_SCRATCH = 64_000_000
+#: Threads, or processes that are started here: each needs a stack and scratch memory of its own.
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +51,11 @@ class Compute:
 
     def __post_init__(self) -> None:
         if self.threads is not None:
-            store(self, threads=whole("threads", self.threads, 1))
+            store(self, threads=whole("threads", self.threads, 1, most=MOST_THREADS))
         store(self, memory=parse_memory(self.memory))
         if self.cluster is not None:
             _, local, count = self.cluster.partition("local:")
-            if not self.cluster or (local and not (count.isdigit() and int(count) > 0)):
+            if not self.cluster or (local and not (count.isdecimal() and 0 < int(count[:9]) <= MOST_THREADS)):
                 raise PatchtraceError(
                     f"cluster is {self.cluster!r}: use the address of a dask scheduler, such as tcp://host:8786, "
                     "or local:N with a number of workers, such as local:4"
@@ -101,9 +105,9 @@ def parse_memory(memory: str | int) -> int:
     else:
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", str(memory).lower())
         if not match:
-            raise PatchtraceError(f"memory is {memory!r}: use a size such as '500MB' or '2GB'")
+            raise PatchtraceError(f"memory is {brief(memory)}: use a size such as '500MB' or '2GB'")
         number, prefix, binary = match.groups()
-        count = int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix or " "))
+        count = int(min(float(number), 1e15) * (1024 if binary else 1000) ** " kmgt".index(prefix or " "))
     if count < 10_000_000:
-        raise PatchtraceError(f"memory is {memory!r}: use at least 10MB")
+        raise PatchtraceError(f"memory is {brief(memory)}: use at least 10MB")
     return count

@@ -13,6 +13,9 @@ from typing import Any
 
 from patchtrace.errors import PatchtraceError
 
+#: What makes a spreadsheet compute a cell, and what is written before it instead.
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -44,15 +47,27 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_csv(path: str | Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
-    """Write a table as CSV, in place of an older one. None is an empty cell; numbers keep all their digits."""
+    """Write a table as CSV, in place of an older one. None is an empty cell; numbers keep all their digits.
+
+    Text that a spreadsheet would take for a formula has an apostrophe before it.
+    """
     path = Path(path)
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
         writer.writerow(header)
         for row in rows:
             check_row(header, row)
-            writer.writerow(row)
+            writer.writerow([no_formula(cell) if isinstance(cell, str) else cell for cell in row])
     return path
+
+
+def no_formula(text: str) -> str:
+    """Text with an apostrophe before it if a spreadsheet would compute it; also before an apostrophe, as a mark.
+
+    >>> no_formula("=1+1.png"), no_formula("'a"), no_formula("a=b.png")
+    ("'=1+1.png", "''a", 'a=b.png')
+    """
+    return f"'{text}" if text.startswith(FORMULA) else text
 
 
 def check_row(header: Sequence[str], row: Sequence[object]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.checks import store
+from patchtrace.checks import store, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.recipe import Recipe
 
@@ -37,6 +37,12 @@ def slack(
     return np.asarray(tolerance * np.maximum(share, np.asarray(first) / SMALL))
 
 
+def ties(shares: NDArray[np.float64] | float, with_share: float, first: float, tolerance: float) -> NDArray[np.bool_]:
+    """Whether shares tie with a larger one: they are equal, or differ by less than the tolerance."""
+    differences = with_share - np.asarray(shares)
+    return np.asarray((differences < slack(with_share, first, tolerance)) | ((differences == 0) & (with_share > 0)))
+
+
 def tied_ranks(shares: NDArray[np.float64], tolerance: float) -> list[tuple[int, bool]]:
     """The rank of each share, largest first, and whether others have the same.
 
@@ -48,7 +54,7 @@ def tied_ranks(shares: NDArray[np.float64], tolerance: float) -> list[tuple[int,
     leaders: list[int] = []
     for place, share in enumerate(shares):
         leader = leaders[-1] if leaders else place
-        same = bool(shares[leader] - share < slack(shares[leader], shares[0], tolerance))
+        same = bool(ties(share, shares[leader], shares[0], tolerance))
         leaders.append(leader if same else place)
     return [(leader + 1, leaders.count(leader) > 1) for leader in leaders]
 
@@ -216,7 +222,22 @@ class NDADetails:
         store(self, shortlists=self.shortlists or [None] * len(self.ended))
 
     def check(self, shape: tuple[int, int]) -> None:
-        """Raise a PatchtraceError if arrays do not have this shape, (queries, train)."""
+        """Raise a PatchtraceError if this is not about so many (queries, train), or holds what no run comes to."""
+        queries, levels = shape[0], len(self.recipe.levels)
+        whole("top", self.top, 1)
+        if not 0 < self.confidence < 1 or not 0 <= self.tolerance < 1:
+            raise PatchtraceError(f"confidence {self.confidence} or tolerance {self.tolerance} is not from 0 to 1")
+        for name in ("draws", "samples", "ended", "shortlists"):
+            if len(getattr(self, name)) != queries:
+                raise PatchtraceError(f"there are {len(getattr(self, name))} {name} for {queries} queries")
+        for counts in (*self.draws, *self.samples):
+            if len(counts) != levels or not all(isinstance(count, int) and count >= 0 for count in counts):
+                raise PatchtraceError(f"{counts} are not numbers of draws of {levels} levels")
+        if self.moments is not None:
+            if self.moments.shape != (5, queries, levels, shape[1]):
+                raise PatchtraceError(f"moments of shape {self.moments.shape} do not match {shape} queries and images")
+            if not (np.isfinite(self.moments) & (self.moments >= 0)).all():
+                raise PatchtraceError("moments are not finite, or negative")
         for name, array in (("errors", self.errors), ("chances", self.chances)):
             if array is not None and array.shape != shape:
                 raise PatchtraceError(f"{name} of shape {array.shape} do not match {shape} queries and images")
@@ -233,21 +254,28 @@ class NDADetails:
         """Whether draws can be added later."""
         return self.moments is not None and self.noise is NoiseOrigin.SEED
 
-    def remarks(self, query: int, ranking: NDArray[np.intp], ranks: Sequence[tuple[int, bool]]) -> list[str]:
-        """What the list of a query means, in sentences."""
+    def remarks(self, query: int, shares: NDArray[np.float64], ranking: NDArray[np.intp]) -> list[str]:
+        """What the list of a query means, in sentences; ``shares`` (train,) are the query's."""
+        ordered = shares[ranking]
+        ranks = tied_ranks(ordered[: self.top], self.tolerance)
         found = []
         if self.chances is not None and np.isfinite(self.chances[query]).all():
             listed = self.chances[query, ranking[: self.top]]
             sure = int((listed >= self.confidence).sum())
-            ties = " or tie with its last" if self.tolerance else ""
+            others = int(ties(ordered[self.top :], ordered[len(listed) - 1], ordered[0], self.tolerance).sum())
+            tie = " or tie with its last" if self.tolerance or others else ""
             found.append(
-                f"{sure} of these {len(listed)} belong to the list{ties} at {100 * self.confidence:g} %; "
+                f"{sure} of these {len(listed)} belong to the list{tie} at {100 * self.confidence:g} %; "
                 f"{SENTENCES[self.ended[query]]}"
             )
             if self.ended[query] in (Ended.DRAWS, Ended.TIME) and sure == len(listed):
                 found[0] += ", shares are less precise than asked for"
+            if others:
+                images = f"{others:,} images that are" if others > 1 else "an image that is"
+                found.append(f"{images} not in the list {'tie' if others > 1 else 'ties'} with its last")
             if any(tied for _, tied in ranks):
-                found.append(f"=: shares that differ by less than {100 * self.tolerance:g} % share a rank")
+                less = f"that differ by less than {100 * self.tolerance:g} %" if self.tolerance else "that are equal"
+                found.append(f"=: shares {less} share a rank")
         elif self.ended[query] in (Ended.PROVISIONAL, Ended.TIME):
             found.append(SENTENCES[self.ended[query]])
         if (listed := self.shortlists[query]) is not None:
@@ -294,7 +322,7 @@ class NDADetails:
         fields["part_names"] = tuple(Part(*name) for name in record["part_names"])
         # all queries had the same one once
         listed = record["shortlists"] if "shortlists" in record else [record["shortlist"]] * len(fields["ended"])
-        fields["shortlists"] = [one and ShortlistFacts.from_record(one) for one in listed]
+        fields["shortlists"] = [None if one is None else ShortlistFacts.from_record(one) for one in listed]
         return cls(Recipe.from_dict(recipe), **fields)
 
 

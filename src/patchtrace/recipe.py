@@ -14,12 +14,19 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from patchtrace.checks import choice, positive, store, whole
+from patchtrace.checks import brief, choice, positive, store, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.schedule import NAMES, Schedule
 
 Border = Literal["match", "zero", "valid"]
 Pooling = Literal["orthonormal", "mean"]
+
+#: Draws of the noise: a thousand times as many as any list needs.
+MOST_DRAWS = 1_000_000
+#: Weights, or their inverse: sums of a level's weights stay finite.
+MOST_WEIGHT = 1e100
+#: Variance of the noise: with less, squared distances divided by it lose all digits.
+LEAST_VARIANCE = 1e-8
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,10 @@ class Scale:
                 f"pool = {self.pool} is larger than its patch of {self.patch}: use a pool of at most {self.patch}"
             )
         store(self, weight=positive("weight", self.weight))
+        if not 1 / MOST_WEIGHT <= self.weight <= MOST_WEIGHT:
+            raise PatchtraceError(
+                f"weight is {self.weight}: weights count relative to each other, use numbers such as 0.25 and 0.75"
+            )
 
 
 @dataclass(frozen=True)
@@ -147,21 +158,30 @@ class Recipe:
         choice("border", self.border, get_args(Border))
         choice("pooling", self.pooling, get_args(Pooling))
         if not isinstance(self.flips, bool):
-            raise PatchtraceError(f"flips is {self.flips!r}: use true or false")
+            raise PatchtraceError(f"flips is {brief(self.flips)}: use true or false")
+        if not isinstance(self.note, str):
+            raise PatchtraceError(f"note is {brief(self.note)}: use a text in quotes")
         store(
             self,
             levels=levels,
             k=whole("k", self.k, 1),
-            draws="auto" if self.draws == "auto" else whole("draws", self.draws, 1, also=", or 'auto'"),
+            draws=_draws(self.draws),
             exponent=positive("exponent", self.exponent),
             seed=whole("seed", self.seed, 0),
         )
         if not isinstance(self.schedule, str | Schedule):
-            raise PatchtraceError(f"schedule is {self.schedule!r}: use a name such as 'ddpm-linear', or a Schedule")
+            raise PatchtraceError(
+                f"schedule is {brief(self.schedule)}: use a name such as 'ddpm-linear', or a Schedule"
+            )
         # a Schedule equal to a named one is stored by its name, so that both recipes compare equal
         store(self, schedule=next((name for name in NAMES if self.schedule == Schedule.named(name)), self.schedule))
         for level in levels:
-            self.noise_at(level.t)
+            sigma = self.noise_at(level.t)[1]
+            if sigma**2 < LEAST_VARIANCE:
+                raise PatchtraceError(
+                    f"the schedule has noise of variance {sigma**2:g} at t = {level.t}: use a t with at least "
+                    f"{LEAST_VARIANCE:g}"
+                )
 
     def noise_at(self, t: int) -> tuple[float, float]:
         """Factors of picture and noise at timestep ``t``.
@@ -240,6 +260,10 @@ class Recipe:
             table = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise PatchtraceError(f"not valid TOML: {error}") from error
+        except ValueError as error:
+            raise PatchtraceError("not valid TOML: a number has thousands of digits") from error
+        except RecursionError as error:
+            raise PatchtraceError("not valid TOML: lists or tables are nested too deeply") from error
         return cls.from_dict(table)
 
     @classmethod
@@ -329,7 +353,7 @@ class Stopping:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        store(self, top=whole("top", self.top, 1), most_draws=whole("most_draws", self.most_draws, 2))
+        store(self, top=whole("top", self.top, 1), most_draws=whole("most_draws", self.most_draws, 2, most=MOST_DRAWS))
         if not 0 < self.confidence < 1:
             raise PatchtraceError(f"confidence is {self.confidence}: use a number between 0 and 1, such as 0.95")
         if not 0 <= self.tolerance < 1:
@@ -340,6 +364,10 @@ class Stopping:
 
 
 # -- checks and plain data ------------------------------------------------------------------------------
+
+
+def _draws(value: object) -> int | Literal["auto"]:
+    return "auto" if value == "auto" else whole("draws", value, 1, also=", or 'auto'", most=MOST_DRAWS)
 
 
 def _tuple_of(kind: type, given: object, error: str) -> tuple[Any, ...]:
@@ -358,13 +386,13 @@ def _plain(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 def _known(kind: type, table: object, what: str) -> dict[str, Any]:
     """The table as keyword arguments of ``kind``, or an error that names the unknown or missing key."""
     if not isinstance(table, Mapping):
-        raise PatchtraceError(f"a {what} must be a table of settings, not {table!r}")
+        raise PatchtraceError(f"a {what} must be a table of settings, not {brief(table)}")
     known = {f.name: f for f in fields(kind)}
     for key in table:
         if key not in known:
             near = difflib.get_close_matches(str(key), list(known), 1)
             hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(known)}"
-            raise PatchtraceError(f"a {what} has no setting {key!r}: {hint}")
+            raise PatchtraceError(f"a {what} has no setting {brief(key)}: {hint}")
     for name, f in known.items():
         if name not in table and f.default is MISSING:
             raise PatchtraceError(f"a {what} needs the setting {name!r}")
@@ -373,7 +401,7 @@ def _known(kind: type, table: object, what: str) -> dict[str, Any]:
 
 def _tables(name: str, value: object) -> list[Any]:
     if not isinstance(value, list | tuple):
-        raise PatchtraceError(f"{name} must be a list of tables, not {value!r}")
+        raise PatchtraceError(f"{name} must be a list of tables, not {brief(value)}")
     return list(value)
 
 

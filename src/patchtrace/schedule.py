@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from patchtrace.checks import brief
 from patchtrace.errors import PatchtraceError
 
 #: The schedules that have a name, and their names in a diffusers configuration.
@@ -42,9 +43,11 @@ class Schedule:
     alphas_cumprod: tuple[float, ...]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise PatchtraceError(f"the name of a schedule is {brief(self.name)}: use a text")
         try:
             alphas = np.asarray(self.alphas_cumprod, dtype=np.float64)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise PatchtraceError(f"cumulative alphas must be numbers: {error}") from error
         if alphas.ndim != 1 or alphas.size == 0:
             raise PatchtraceError(
@@ -77,7 +80,7 @@ class Schedule:
         1000
         """
         if name not in NAMES:
-            raise PatchtraceError(f"there is no schedule {name!r}: use one of {', '.join(NAMES)}")
+            raise PatchtraceError(f"there is no schedule {brief(name)}: use one of {', '.join(NAMES)}")
         # scaled-linear is the schedule of latent models, whose betas are usually these
         start, end = (0.00085, 0.012) if name == "scaled-linear" else (1e-4, 0.02)
         config = {"beta_schedule": NAMES[name], "beta_start": start, "beta_end": end}

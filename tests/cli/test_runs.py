@@ -177,3 +177,20 @@ def test_shares_of_a_region(call, photos, query, tmp_path):
     code, _, error = call("explain", run, "--region", 20, 20, 30, 30, "-o", why)
     assert code == 1
     assert "no pixel" in error
+
+
+@pytest.mark.parametrize("verb", ["refine", "explain"])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("opened", None), ("opened", {"train": 5}), ("opened", []), ("train", {}), ("queries", 7), ("train", None)],
+)
+def test_facts_that_were_tampered_with_are_refused(call, photos, query, tmp_path, verb, key, value):
+    run = tmp_path / "run"
+    assert call("attribute", query, "--train", photos, *FAST, "--draws", 4, "-o", run)[0] == 0
+    manifest = json.loads((run / "attribution.json").read_text())
+    manifest["facts"][key] = value
+    del manifest["manifest_sha256"]  # as in runs of earlier versions
+    (run / "attribution.json").write_text(json.dumps(manifest))
+    code, _, err = call(verb, run, "-o", tmp_path / "out")
+    assert code == 1
+    assert err.startswith("error: ")

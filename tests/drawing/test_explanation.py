@@ -78,3 +78,12 @@ def test_matches_that_are_shown_lie_apart():
         Match((9, 9), (3, 3), 5, 100, 1, 0.7),
     ]
     assert [match.query for match in _apart(matches)] == [(0, 0), (9, 9)]
+
+
+@pytest.mark.parametrize("shape", [(1, 300), (300, 1)])
+def test_pictures_of_one_row_or_column_are_drawn(shape):
+    train = ImageSet.open(np.random.default_rng(3).integers(0, 256, (3, *shape, 3), dtype=np.uint8), layout="NHWC")
+    queries = train.subset([0])
+    result = NDA(Recipe((Level(50, (Scale(1),)),))).fit(train).attribute(queries)
+    look = Look(result, 0, queries, train, explain(result, queries, train))
+    assert overview(look, look.explanation.pairs([0, 1])).width > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ import dask
 import distributed
 import numpy as np
 import pytest
+from distributed.security import Security
 from PIL import Image
 
 from patchtrace import NDA, Compute, Level, Recipe, Scale, Stopping, Store, Watch
@@ -236,6 +238,88 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch, address):
     monkeypatch.setattr(dask_work, "TIMEOUT", 0.5)
     with pytest.raises(PatchtraceError, match=f"cannot reach a scheduler at '{address}'"):
         NDA(RECIPE, compute=Compute(cluster=address)).fit(TRAIN).attribute(QUERIES)
+
+
+@contextlib.contextmanager
+def answering(answer):
+    """A port of this machine at which something else answers than a scheduler."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    connections.append(connection)
+                    connection.sendall(answer)
+
+        connections = []
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        for connection in connections:
+            connection.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"HTTP/1.0 400 Bad Request\r\n\r\n", id="a web server"),
+        pytest.param(bytes(8), id="an empty message"),
+        pytest.param((10**12).to_bytes(8, "little") + b"x", id="a message of a terabyte"),
+    ],
+)
+def test_something_else_that_answers_in_place_of_a_scheduler_is_told(monkeypatch, capfd, answer):
+    monkeypatch.setattr(dask_work, "TIMEOUT", 1.0)
+    with answering(answer) as address, pytest.raises(PatchtraceError, match=f"cannot reach a scheduler at '{address}'"):
+        NDA(RECIPE, compute=Compute(cluster=address)).fit(TRAIN).attribute(QUERIES)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_worker_in_place_of_a_scheduler_is_told(two):
+    address = next(iter(two.scheduler_info()["workers"]))
+    with pytest.raises(PatchtraceError, match="a Worker answers"):
+        NDA(RECIPE, compute=Compute(cluster=address)).fit(TRAIN).attribute(QUERIES)
+
+
+def test_a_scheduler_with_certificates_takes_those_that_have_one_and_nobody_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_work, "TIMEOUT", 5.0)
+    made, strange = Security.temporary(), Security.temporary()
+
+    def configured(client):
+        """The options of dask for a client with these certificates, and for the scheduler's authority."""
+        contents = {
+            "ca-file": made.tls_ca_file,
+            "client.cert": client.tls_client_cert,
+            "client.key": client.tls_client_key,
+        }
+        for name, content in contents.items():
+            (tmp_path / name).write_text(content)
+        return {f"distributed.comm.tls.{name}": str(tmp_path / name) for name in contents}
+
+    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "security": made}
+    with distributed.LocalCluster(**options) as cluster:
+        method = NDA(RECIPE, compute=Compute(cluster=cluster.scheduler_address)).fit(TRAIN)
+        assert cluster.scheduler_address.startswith("tls://127.0.0.1:")
+        with dask.config.set(configured(made)):
+            there = method.attribute(QUERIES[:1])
+        for wrong in ({}, configured(strange)):
+            with dask.config.set(wrong), pytest.raises(PatchtraceError, match="cannot reach"):
+                method.attribute(QUERIES[:1])
+    np.testing.assert_array_equal(there.scores, NDA(RECIPE).fit(TRAIN).attribute(QUERIES[:1]).scores)
+
+
+def test_workers_that_are_started_here_listen_to_this_machine_only():
+    with dask_work.connected("local:1", memory=MEMORY) as client:
+        info = client.scheduler_info()
+        addresses = [info["address"], *info["workers"]]
+        dashboard = client.cluster.scheduler.http_server
+        ports = [sock.getsockname()[0] for sock in dashboard._sockets.values()]
+    assert all(address.startswith("tls://127.0.0.1:") for address in addresses)
+    assert ports
+    assert set(ports) == {"127.0.0.1"}
 
 
 def test_workers_with_another_version_are_refused(two, monkeypatch):

@@ -172,3 +172,21 @@ def test_a_sample_is_hardly_biased_where_one_over_its_sum_would_be():
     bias, plain_bias = np.mean(found) / truth - 1, np.mean(plain) / truth - 1
     assert plain_bias > 0.05  # what is corrected is there
     assert abs(bias) < 0.3 * plain_bias
+
+
+@pytest.mark.parametrize("engine", ["blocked", "reference", "native"])
+def test_pictures_that_need_far_more_memory_than_there_is_are_refused_with_what_is_enough(engine):
+    chosen, large = get_engine(Compute(engine=engine)), np.zeros((1, 3, 1000, 1000), np.float32)
+    comparison = Comparison(51, 1, "orthonormal", "match", 100)
+    work = LocalWork(chosen, as_set(large), Budget(10**9))
+    job = Job(NoisyQuery.of(large[0], large, 0.5, 0.5), comparison)
+    with pytest.raises(PatchtraceError, match=r"1000 x 1000 need .* GB at once.*memory='[\d.]+GB'"):
+        next(work.masses([job]))
+    needed = chosen.least_bytes(comparison, (3, 1000, 1000))
+    fold.check_room(chosen, [comparison], (3, 1000, 1000), Budget(2 * needed + 4))
+
+
+def test_small_pictures_are_compared_under_any_budget():
+    for engine in ("blocked", "native"):
+        comparison = Comparison(5, 1, "orthonormal", "match", 100)
+        fold.check_room(get_engine(Compute(engine=engine)), [comparison], (3, 64, 64), Budget(0))

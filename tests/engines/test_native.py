@@ -299,3 +299,24 @@ def test_a_device_is_for_torch_only():
         get_engine(Compute(engine="native", device="cuda"))
     with pytest.raises(PatchtraceError, match="threads is 0: use a whole number of at least 1"):
         get_engine(Compute(engine="native", threads=0))
+
+
+def test_fewer_threads_work_where_the_tables_of_all_would_not_fit(monkeypatch):
+    asked = []
+
+    class Kernel:
+        def __getattr__(self, name):
+            return getattr(native._kernel, name)
+
+        def compare(self, **arguments):
+            asked.append(arguments["threads"])
+
+    engine, comparison = native.NativeEngine(threads=8), Comparison(5, 1, "orthonormal", "match", 100)
+    block = np.zeros((8, 3, 300, 300), np.float32)
+    each, query = engine.least_bytes(comparison, (3, 300, 300)), NoisyQuery.of(block[0], block[:1], 0.5, 0.5)
+    assert each > 30_000_000
+    fake = Kernel()
+    monkeypatch.setattr(native, "kernel", lambda: fake)
+    for memory in (3 * each, 100 * each):
+        engine.compare(Question(query, block, comparison, memory))
+    assert asked == [3, 8]

@@ -40,6 +40,13 @@ def test_csv_keeps_digits_and_odd_names(tmp_path):
         assert list(csv.reader(stream)) == [["name", "value"], ['a,b\n"c"', "0.30000000000000004"], ["ü", ""]]
 
 
+@pytest.mark.parametrize("name", ["=1+1.png", "+a", "-a", "@a", "\t=a", "\r=a", "\n=a", "'a"])
+def test_names_that_a_spreadsheet_would_compute_are_marked_as_text(tmp_path, name):
+    path = write_csv(tmp_path / "t.csv", ["name", "value"], [[name, -0.5]])
+    with path.open(newline="", encoding="utf-8") as stream:
+        assert list(csv.reader(stream))[1] == ["'" + name, "-0.5"]
+
+
 def test_a_row_that_does_not_fit_is_refused_and_leaves_the_older_file(tmp_path):
     path = write_csv(tmp_path / "t.csv", ["a"], [[1]])
     before = path.read_bytes()

@@ -161,6 +161,19 @@ def test_a_name_that_is_not_utf8_gives_an_id_that_is(tmp_path, flat_png):
     assert [name.encode("utf-8") for name in ids] == [b"caf\\xe8.png", b"caf\\xe9.png"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other file systems take no such names")
+@pytest.mark.parametrize("several", [False, True])
+def test_names_that_look_like_escaped_bytes_have_ids_of_their_own(tmp_path, flat_png, several):
+    names = (b"\xff.png", b"\\xff.png", b"\\\xff.png", b"\\\\xff.png", b"a\\b.png")
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        for name in names:
+            (Path(tmp_path / folder) / os.fsdecode(name)).write_bytes(flat_png())
+    ids = ImageSet.open([tmp_path / "one", tmp_path / "two"] if several else tmp_path).ids
+    assert len(set(ids)) == 2 * len(names)
+    assert ids[:5] == (r"one/\\\\xff.png", r"one/\\\xff.png", r"one/\\xff.png", r"one/\xff.png", r"one/a\b.png")
+
+
 def test_a_name_in_another_script_stays_as_it_is(tmp_path, flat_file):
     flat_file(tmp_path / "Überraschung" / "写真.png")
     assert ImageSet.open(tmp_path).ids == ("Überraschung/写真.png",)
@@ -185,6 +198,45 @@ def test_a_folder_that_may_not_be_read_is_skipped(reachable, unprivileged, flat_
         images = ImageSet.open(reachable)
     assert images.ids == ("a.png",)
     assert skipped(images) == {"locked/": "Permission denied"}
+
+
+def test_what_lies_in_a_folder_that_can_be_listed_but_not_entered_is_skipped(reachable, unprivileged, flat_file):
+    flat_file(reachable / "a.png").chmod(0o644)
+    flat_file(reachable / "listed" / "deep" / "b.png")
+    flat_file(reachable / "listed" / "c.png").parent.chmod(0o744)
+    with unprivileged():
+        images = ImageSet.open(reachable)
+    assert images.ids == ("a.png",)
+    assert skipped(images) == {"listed/c.png": "Permission denied", "listed/deep/": "Permission denied"}
+
+
+def test_a_link_to_what_may_not_be_looked_at_is_skipped(reachable, unprivileged, flat_file):
+    flat_file(reachable / "images" / "a.png").chmod(0o644)
+    flat_file(reachable / "locked" / "deep" / "b.png")
+    (reachable / "images" / "link").symlink_to(reachable / "locked" / "deep", target_is_directory=True)
+    (reachable / "images").chmod(0o755)
+    (reachable / "locked").chmod(0)
+    with unprivileged():
+        images = ImageSet.open(reachable / "images", follow_symlinks=True)
+    assert skipped(images) == {"link/": "Permission denied"}
+
+
+def test_what_lies_beyond_the_longest_path_is_skipped(tmp_path, flat_file, flat_png):
+    flat_file(tmp_path / "a.png")
+    before = Path.cwd()
+    os.chdir(tmp_path)
+    try:  # step by step: no single path is too long
+        for _ in range(25):
+            os.mkdir("x" * 200)
+            os.chdir("x" * 200)
+            Path("b.png").write_bytes(flat_png())
+        images = ImageSet.open(tmp_path)
+    finally:
+        os.chdir(before)
+        subprocess.run(["rm", "-r", "x" * 200], cwd=tmp_path, check=True)  # as shutil.rmtree would fail as well
+    name, reason = list(skipped(images).items())[-1]
+    assert name.endswith("x/")
+    assert reason == "File name too long"
 
 
 @pytest.mark.parametrize("name", [".", "a.png", "a.npy", "a.tar", "a.parquet", "data_batch_1"])

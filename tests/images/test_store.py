@@ -184,7 +184,20 @@ def test_a_file_that_was_only_touched_is_not_decoded_and_not_read_twice(photos, 
     assert store.update().kept == 7
 
 
-def test_a_change_that_size_and_time_hide_is_at_least_seen_where_the_file_is_fresh(photos, store):
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_change_that_size_and_time_hide_is_seen(photos, store, ten, packed):
+    changed = ten if packed else paint(photos / "old.bmp", 50)
+    source, rules = (ten, None) if packed else (photos, RULES)
+    store.update([source], decoding=rules)
+    times, content = changed.stat().st_mtime_ns, bytearray(changed.read_bytes())
+    content[-100:] = bytes(byte ^ 255 for byte in content[-100:])
+    changed.write_bytes(content)
+    os.utime(changed, ns=(times, times))
+    assert store.update().changed >= 1
+    assert_same(store, ImageSet.open(source, decoding=rules))
+
+
+def test_a_change_that_size_and_time_hide_is_seen_where_the_file_is_fresh(photos, store):
     fresh = paint(photos / "fresh.bmp", 50)
     os.utime(fresh)
     store.update([photos], decoding=RULES)

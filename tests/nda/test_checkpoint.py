@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from contextlib import suppress
 from dataclasses import replace
 
@@ -104,6 +105,99 @@ def test_damaged_work_is_done_again_and_said(tmp_path):
     with pytest.warns(UserWarning, match="damaged and computed again"):
         again = run(tmp_path)
     np.testing.assert_array_equal(again.scores, whole.scores)
+
+
+def forged(name, change):
+    """A change of one array of a state."""
+
+    def forge(state):
+        state[name] = np.array(change(state[name]))
+
+    return pytest.param(forge, id=f"{name} {change.__name__}")
+
+
+def not_a_number(array):
+    return np.where(np.arange(array.size).reshape(array.shape) == 0, np.nan, array)
+
+
+def infinite(array):
+    return np.where(np.arange(array.size).reshape(array.shape) == 0, np.inf, array)
+
+
+def negative(array):
+    return -array - 1
+
+
+def cut(array):
+    return array[..., :-1]
+
+
+def halved(array):
+    return array + 0.5
+
+
+def other(array):
+    return np.array("forged")
+
+
+def absurd(array):
+    return array + 10**9
+
+
+def seven(array):
+    return np.ones(7)  # of a collection of seven
+
+
+def beyond(array):
+    return np.array([5, 10**6])
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        *(forged("moments", change) for change in (not_a_number, infinite, negative, cut, halved, other, absurd)),
+        forged("numbers", negative),
+        forged("numbers", absurd),
+        forged("numbers", other),
+        forged("listed", beyond),
+        forged("listed", other),
+        forged("sums", cut),
+        forged("coarse", seven),
+        forged("ended", other),
+        forged("normalisers", not_a_number),
+    ],
+)
+def test_forged_work_is_done_again_and_said(tmp_path, forge):
+    whole = run(tmp_path)
+    for path in tmp_path.iterdir():
+        with np.load(path) as archive:
+            state = dict(archive)
+        forge(state)
+        with path.open("wb") as stream:
+            np.savez(stream, **state)
+    with pytest.warns(UserWarning, match="damaged and computed again"):
+        again = run(tmp_path)
+    np.testing.assert_array_equal(again.scores, whole.scores)
+
+
+def test_work_that_claims_to_be_huge_is_done_again_without_room_for_it(tmp_path):
+    whole = run(tmp_path)
+    for path in tmp_path.iterdir():
+        header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (100000000000,), }".ljust(117) + b"\n"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("moments.npy", b"\x93NUMPY\x01\x00v\x00" + header)
+    with pytest.warns(UserWarning, match="damaged and computed again"):
+        again = run(tmp_path)
+    np.testing.assert_array_equal(again.scores, whole.scores)
+
+
+def test_work_that_would_unpack_to_far_more_than_its_size_is_not_unpacked(tmp_path):
+    run(tmp_path)
+    for path in tmp_path.iterdir():
+        with path.open("wb") as stream:
+            np.savez_compressed(stream, moments=np.zeros(10**6))
+    with pytest.warns(UserWarning, match="claims more than it holds"):
+        run(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"not an archive"])

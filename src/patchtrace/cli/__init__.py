@@ -44,7 +44,7 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
         return
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: wrong TOML, or not UTF-8
         raise click.UsageError(f"cannot read the settings in {path}: {error}") from error
     context.default_map = _checked(cli, table, str(path))
 
@@ -156,7 +156,9 @@ def _exit_code(error: BaseException) -> int:
         case click.exceptions.Exit():  # --help and --version
             return error.exit_code
         case click.ClickException():
-            error.show()
+            shown = io.StringIO()
+            error.show(shown)
+            note(*shown.getvalue().splitlines())
             return error.exit_code
         case click.Abort() | KeyboardInterrupt():
             note("interrupted: nothing was left half-written")

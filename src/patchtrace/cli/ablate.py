@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from patchtrace.cli import options as opts
-from patchtrace.cli.common import ended, note, progress_bar
+from patchtrace.cli.common import echo_lines, ended, note, progress_bar
 from patchtrace.cli.kinds import names_of
 from patchtrace.cli.recipe_study import study_of, study_options
 from patchtrace.evaluate.ablation import Ablation, AblationRow, draw, write_rows
@@ -53,7 +53,7 @@ def ablate(**options: Any) -> int:
     for stale in {output / f"{axis}.png" for axis in AXES} - set(drawn):
         stale.unlink(missing_ok=True)  # of an older run, whose rows are replaced
     for axis in dict.fromkeys(row.axis for row in rows):
-        click.echo(table([row for row in rows if row.axis == axis]))
+        echo_lines(table([row for row in rows if row.axis == axis]))
     return ended(output, ablation.train.skipped + ablation.queries.skipped, quiet=options["quiet"])
 
 

@@ -11,6 +11,7 @@ import click
 
 from patchtrace.images.decode import MOST_SIDE
 from patchtrace.images.sources.base import recognised
+from patchtrace.recipe import MOST_DRAWS
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ class Parsed(click.ParamType[T], Generic[T]):
         try:
             return self.parse(str(value))
         except ValueError:
-            self.fail(self.hint.format(value), param, ctx)
+            self.fail(self.hint.format(str(value)[:200]), param, ctx)
 
 
 class Registered(click.ParamType[str]):
@@ -92,7 +93,7 @@ def _shard(text: str) -> tuple[int, int]:
 
 
 def _draws(text: str) -> int | str:
-    if text != "auto" and int(text) < 1:
+    if text != "auto" and not 1 <= int(text) <= MOST_DRAWS:
         raise ValueError(text)
     return text if text == "auto" else int(text)
 
@@ -107,4 +108,4 @@ SIZE = Parsed(
 )
 #: Part 2 of 8, as 2/8.
 SHARD = Parsed("I/N", _shard, "{!r} is not a part: use 1/8 to 8/8, for example")
-DRAWS = Parsed("N|auto", _draws, "{!r} is not a number of draws: use a whole number of at least 1, or auto")
+DRAWS = Parsed("N|auto", _draws, f"{{!r}} is not a number of draws: use a whole number from 1 to {MOST_DRAWS}, or auto")

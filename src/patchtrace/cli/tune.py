@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from patchtrace.cli.common import ended, progress_bar
+from patchtrace.cli.common import echo_lines, ended, progress_bar
 from patchtrace.cli.kinds import COUNT, FRACTION, NEW_FILE, SEED, names_of
 from patchtrace.cli.recipe_study import study_of, study_options
 from patchtrace.evaluate.tables import text_table
@@ -62,7 +62,7 @@ def tune(**options: Any) -> int:
             progress=progress,
         )
     found.save(output)
-    click.echo(tables(found))
+    echo_lines(tables(found))
     return ended(output, tuning.train.skipped + tuning.queries.skipped, quiet=options["quiet"])
 
 

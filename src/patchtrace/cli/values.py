@@ -166,11 +166,14 @@ def opened_from(options: Options) -> dict[str, Any]:
 def read_again(result: Attribution, run: Path, quiet: bool) -> tuple[ImageSet, ImageSet]:
     """Collection and queries of a saved run, read again."""
     opened = result.facts.get("opened")
-    if opened is None:
+    recorded = opened if isinstance(opened, dict) else {}
+    lists = [recorded.get(name) for name in ("train", "query")]
+    named = all(isinstance(paths, list) and all(isinstance(path, str) for path in paths) for paths in lists)
+    if not named or not {"query_key", *READING} <= set(recorded):
         raise PatchtraceError(
             f"the run in {str(run)!r} does not record where its images are: use a run of `patchtrace attribute`"
         )
-    return read_pictures({**opened, "quiet": quiet}, tuple(result.facts["train"]["shape"][1:]))
+    return read_pictures({**recorded, "quiet": quiet}, tuple(result.facts["train"]["shape"][1:]))
 
 
 def read_pictures(options: Options, size: tuple[int, int] | None = None) -> tuple[ImageSet, ImageSet]:

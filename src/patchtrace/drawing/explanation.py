@@ -158,7 +158,9 @@ def _outline(
     top, bottom = box[1] + np.clip((place[0], place[0] + size), 0, pixels[0]) * down
     left, right = box[0] + np.clip((place[1], place[1] + size), 0, pixels[1]) * across
     for grown, ink in ((1, "white"), (0, colour), (-1, colour)):  # white around it, so that it is seen on any picture
-        draw.rectangle((left - grown, top - grown, right - 1 + grown, bottom - 1 + grown), outline=ink)
+        x, y = left - grown, top - grown
+        # where a patch is hardly a pixel wide, all three lie on each other
+        draw.rectangle((x, y, max(x, right - 1 + grown), max(y, bottom - 1 + grown)), outline=ink)
 
 
 def _in_image(match: Match, explanation: Explanation) -> tuple[int, int]:

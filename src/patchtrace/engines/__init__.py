@@ -7,7 +7,7 @@ import warnings
 from patchtrace.compute import Compute
 from patchtrace.engines import blocked, convolution, native, reference, torch  # noqa: F401  # they register
 from patchtrace.engines.contract import ENGINES, BlockResult, Comparison, Engine, NoisyQuery, Patchwork, Question
-from patchtrace.engines.fold import Blocks, Job, LocalWork, Rest, Work, sampled_masses
+from patchtrace.engines.fold import Blocks, Job, LocalWork, Rest, Work, check_room, sampled_masses
 from patchtrace.errors import PatchtraceError
 
 
@@ -69,6 +69,7 @@ __all__ = [
     "Rest",
     "SlowEngineWarning",
     "Work",
+    "check_room",
     "engine_names",
     "get_engine",
     "sampled_masses",

@@ -336,6 +336,14 @@ class Engine(ABC):
         """Whether it works on this machine, and details."""
         return True, ""
 
+    def least_bytes(self, comparison: Comparison, shape: tuple[int, int, int]) -> int:
+        """Bytes of working memory that a comparison with one image of this shape takes at the least.
+
+        By default those of all pairs of one row of patches, with the copies that an exponential and top-k make.
+        """
+        rows, columns = (comparison.axis(side) for side in shape[1:])
+        return 4 * 4 * columns.positions**2 * len(rows.interior)
+
     @abstractmethod
     def compare(self, question: Question) -> BlockResult:
         """Compare one query with a block of training images.

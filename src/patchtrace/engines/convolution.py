@@ -29,6 +29,10 @@ class ConvolutionEngine(OnTorch):
     description = "PyTorch, as in the paper, to compare with"
     rank = 30
 
+    def least_bytes(self, comparison: Comparison, shape: tuple[int, int, int]) -> int:
+        """All pairs with one image, some times over."""
+        return int(6 * 4 * comparison.patches(*shape[1:]) ** 2)
+
     def versions(self, question: Question) -> list[Version]:
         """See :class:`OnTorch`. All pairs with at least one image have to fit in memory."""
         colour = preparation.colour_of(question)

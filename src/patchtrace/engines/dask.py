@@ -9,12 +9,15 @@ result does not depend on which worker does a task, how often, and how many runs
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import logging
 import math
 import queue
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, reduce
@@ -80,19 +83,59 @@ def connected(address: str, *, memory: int) -> Iterator[Client]:
         ):
             yield client
         return
-    client = None
+    with _silent():
+        if reason := _unreachable(address):
+            gc.collect()  # a connection that was never made must go now: later it could lock up the next one
+            raise PatchtraceError(
+                f"cannot reach a scheduler at {address!r} ({reason}): use the address that dask-scheduler prints, "
+                "such as tcp://host:8786, or local:N"
+            )
+        with Client(address, timeout=TIMEOUT) as client:
+            yield client
+
+
+def _unreachable(address: str) -> str:
+    """Why no scheduler answers at an address, or nothing if one does.
+
+    A client of dask waits for ever at an address where something else answers, or something that never does.
+    """
+
+    async def ask() -> str:
+        from distributed.comm import connect
+        from distributed.security import Security
+
+        comm = await connect(address, timeout=TIMEOUT, **Security().get_connection_args("client"))
+        try:
+            await comm.write({"op": "identity", "reply": True})
+            answer = await comm.read()
+            return "" if answer["type"] == "Scheduler" else f"a {answer['type']} answers"
+        finally:
+            comm.abort()
+
+    async def ask_in_time() -> str:
+        return await asyncio.wait_for(ask(), TIMEOUT)
+
+    with ThreadPoolExecutor(1) as thread:  # with a loop of its own: the caller may have one already
+        try:
+            return thread.submit(asyncio.run, ask_in_time()).result()
+        except TimeoutError:
+            return f"no answer in {TIMEOUT:g} s"
+        except Exception as error:  # whatever answers there can send anything
+            return str(error) or type(error).__name__
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without what dask logs about connections that fail or are lost: the errors that are raised here say it."""
+    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client", "distributed.comm", "tornado")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
     try:
-        client = Client(address, timeout=TIMEOUT)
-    except (OSError, ValueError, TypeError, TimeoutError) as error:  # TypeError: TLS without certificates
-        reason = str(error)
-    if client is None:
-        gc.collect()  # a client that was never connected must go now: later it could lock up the next one
-        raise PatchtraceError(
-            f"cannot reach a scheduler at {address!r} ({reason}): use the address that dask-scheduler prints, "
-            "such as tcp://host:8786, or local:N"
-        )
-    with client:
-        yield client
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 def _threads_of_a_task(client: Client, threads: int | None) -> int:

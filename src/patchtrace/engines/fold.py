@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.compute import Budget
+from patchtrace.compute import LEAST_SCRATCH, Budget
 from patchtrace.engines.contract import BlockResult, Comparison, Engine, Float64, NoisyQuery, Question
+from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 
 #: Larger blocks are no faster.
@@ -26,6 +27,8 @@ MOST_IMAGES = 2048
 MOST_ANSWERS = 400_000
 #: Pairs of patches in a run of blocks, or patches of the query times images: normalisers are added up run by run.
 PAIRS_OF_A_RUN, ANSWERS_OF_A_RUN = 10**9, 4_000_000
+#: Bytes that a process takes besides its comparisons.
+REST_OF_THE_PROCESS = 200_000_000
 #: Groups of a sample of images, for the jackknife, and the least part of the listed images in a normaliser.
 GROUPS, LEAST_PART = 10, 1e-300
 #: What a block's answer is made of, as it waits: normaliser, share, colour.
@@ -130,6 +133,7 @@ class LocalWork(NamedTuple):
     def answers(self, job: Job, size: int, colours: bool = False) -> Iterator[BlockResult]:
         """What the engine answers for each block of ``size`` images, with their mirrors where flips count."""
         query, comparison, progress, _ = job
+        check_room(self.engine, [comparison], self.train.shape, self.budget)
         for start in range(0, len(self.train), size):
             block = self.train.block(start, start + size)
             question = Question(query, block, comparison, self.budget.scratch, colours)
@@ -166,6 +170,20 @@ class LocalWork(NamedTuple):
         pixels = 4 * math.prod(self.train.shape)
         answer = 4 * 8 * values_per_image  # float32 kept, float64 while it is made, twice with mirrors
         return max(1, min(MOST_IMAGES, self.budget.block // (3 * pixels + answer)))
+
+
+def check_room(engine: Engine, comparisons: Iterable[Comparison], shape: tuple[int, int, int], budget: Budget) -> None:
+    """Raise a PatchtraceError if pictures of this shape need far more memory than there is, with what would be enough.
+
+    An engine works on one image at the least; it may take half of the memory for that.
+    """
+    least = max(engine.least_bytes(comparison, shape) for comparison in comparisons)
+    if least > max(2 * budget.scratch, LEAST_SCRATCH):
+        enough = -(-(2 * least + REST_OF_THE_PROCESS) // 10**8) / 10
+        raise PatchtraceError(
+            f"pictures of {shape[1]} x {shape[2]} need {least / 1e9:.1f} GB at once to be compared by the engine "
+            f"{engine.name}: use memory='{enough:g}GB' (--memory), smaller pictures (--size) or smaller patches"
+        )
 
 
 def summed_masses(part: Float64, block: BlockResult) -> Float64:

@@ -6,14 +6,15 @@ See ``native/tables.inl`` for how it works and ``docs/performance.md`` for how f
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.compute import Compute
-from patchtrace.engines.contract import BlockResult, Engine, Patchwork, Question, turned
+from patchtrace.compute import LEAST_SCRATCH, MOST_THREADS, Compute
+from patchtrace.engines.contract import BlockResult, Comparison, Engine, Patchwork, Question, turned
 from patchtrace.engines.preparation import Colour, query_terms
 from patchtrace.errors import PatchtraceError
 
@@ -78,18 +79,27 @@ class NativeEngine(Engine):
         self.threads = threads or default_threads()
         self.instructions = instructions or instruction_sets()[0]
 
+    def least_bytes(self, comparison: Comparison, shape: tuple[int, int, int]) -> int:
+        """The tables of one thread, in float64."""
+        rows, columns = _axes(comparison, shape[1:])
+        patchwork, wide = False, True  # only small pictures have a patchwork
+        sizes = rows, columns, comparison.taps, comparison.pool
+        return int(kernel().scratch_bytes(*shape, *sizes, patchwork, wide, self.instructions))
+
     def compare(self, question: Question) -> BlockResult:
         """See :class:`patchtrace.engines.contract.Engine`.
 
-        It ignores the budget: each thread works on one image, in tables of about the size of the second-level cache.
+        Each thread works on one image, in tables of about the size of the second-level cache; those of large pictures
+        take more, and fewer threads work then.
         """
         query, comparison = question.query, question.comparison
+        channels, height, width = question.block.shape[1:]
+        rows, columns = _axes(comparison, (height, width))
+        each = self.least_bytes(comparison, (channels, height, width))
         block = np.ascontiguousarray(question.block, dtype=np.float32)
         mean, squares = kernel().colour(block, comparison.border != "zero", self.threads)
         mean = np.array(mean)
         terms = [query_terms(version, Colour(mean, squares), comparison) for version in query]
-        axes = question.rows, question.columns
-        rows, columns = ((axis.pad, axis.positions, axis.interior.start, len(axis.interior)) for axis in axes)
         offset = np.stack([term.offset for term in terms])
         normaliser = np.empty_like(offset)
         share = np.empty((*offset.shape, len(block)), dtype=np.float32)
@@ -119,13 +129,19 @@ class NativeEngine(Engine):
             divisor=float(comparison.pool_divisor),
             k=comparison.k,
             instructions=self.instructions,
-            threads=self.threads,
+            threads=max(1, min(self.threads, max(question.memory, LEAST_SCRATCH) // each)),
             log_normaliser=normaliser,
             share=share,
             colour=colour_sums,
             **patchwork,
         )
         return BlockResult(normaliser + offset, share, colour_sums)
+
+
+def _axes(comparison: Comparison, size: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
+    """The rows and the columns of patches, as the kernel takes them."""
+    for axis in map(comparison.axis, size):
+        yield axis.pad, axis.positions, axis.interior.start, len(axis.interior)
 
 
 def instruction_sets() -> list[str]:
@@ -136,4 +152,5 @@ def instruction_sets() -> list[str]:
 def default_threads() -> int:
     """``OMP_NUM_THREADS``, or as many as the process may use."""
     configured = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    return int(configured) if configured.isdigit() and int(configured) > 0 else int(kernel().processors())
+    number = int(configured[:9]) if configured.isdecimal() else 0
+    return min(number, MOST_THREADS) if number > 0 else int(kernel().processors())

@@ -18,6 +18,10 @@ class ReferenceEngine(Engine):
     rank = 40
     pairs_at_once = 10**6
 
+    def least_bytes(self, comparison: Comparison, shape: tuple[int, int, int]) -> int:
+        """All pairs with one image, some times over."""
+        return int(4 * 8 * comparison.patches(*shape[1:]) ** 2)
+
     def compare(self, question: Question) -> BlockResult:
         """See :class:`patchtrace.engines.contract.Engine`. One image is in memory at a time, whatever the budget."""
         block, comparison = question.block, question.comparison

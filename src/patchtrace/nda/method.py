@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from patchtrace.attribution import Attribution, facts_of, facts_of_set, joined
 from patchtrace.cache import digest
 from patchtrace.compute import Budget, Compute
-from patchtrace.engines import Engine, LocalWork, Work, get_engine
+from patchtrace.engines import Engine, LocalWork, Work, check_room, get_engine
 from patchtrace.engines.dask import DaskWork, connected
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet, has_own_size
@@ -191,6 +191,8 @@ class NDA(Method):
             _check_start(start, recipe, train, opened)
         engine = get_engine(self.compute, len(opened) * len(train) * sum(level.cost for level in plan.levels))
         budget, keep = _room(self.compute.budget.total, len(opened), plan, len(train), self.parts)
+        if plan.recipe.draws != "auto" or self.stopping.seconds is None:  # else a coarse pass may be all that is needed
+            check_room(engine, (step.comparison for step in plan.steps), train.shape, budget)
         patches = sum(step.patches for step in plan.steps)
         explainable = len(opened) * EXPLAINED_DRAWS * patches * 8 <= NORMALISERS_BYTES
         settings = self.settings() | {"recipe": recipe.to_dict(), "engine": engine.name}
@@ -334,7 +336,7 @@ def attribute(
 def check_images(result: Attribution, train: ImageSet, queries: ImageSet) -> None:
     """Raise a PatchtraceError if these are not the images of the result."""
     for images, name in ((train, "train"), (queries, "queries")):
-        if images.fingerprint() != result.facts[name]["fingerprint"]:
+        if images.fingerprint() != result.facts.get(name, {}).get("fingerprint"):
             raise PatchtraceError(f"the images of {name!r} changed since the result was made: use the original ones")
 
 

@@ -11,6 +11,9 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.images.arrays import PixelArray, from_array
 from patchtrace.images.sources.base import Reading, Source
 
+#: An array of a .npz may unpack to so many bytes, or to so many times its size in the file; pictures hardly shrink.
+UNPACKED_BYTES, UNPACKED_RATIO = 500_000_000, 20
+
 
 class ArrayFile(Source):
     """A .npy file, or one array of a .npz file."""
@@ -27,7 +30,9 @@ class ArrayFile(Source):
                     stream.seek(0)
                     with np.load(stream, allow_pickle=False) as archive:
                         names = archive.files
-                        array = archive[self.chosen("array", names, reading.key, names if len(names) == 1 else ())]
+                        key = self.chosen("array", names, reading.key, names if len(names) == 1 else ())
+                        self._check_unpacked(archive, key)
+                        array = archive[key]
                 else:
                     array = np.load(self.place, mmap_mode="r", allow_pickle=False)
             if not isinstance(array, np.ndarray):
@@ -38,6 +43,15 @@ class ArrayFile(Source):
         except Exception as error:  # a damaged file can raise nearly anything inside a reader
             reason = str(error) or type(error).__name__
             raise PatchtraceError(f"cannot read {self.name} as a NumPy file: {reason}") from error
+
+    def _check_unpacked(self, archive: Any, key: str) -> None:
+        """Refuse an array that takes far more memory than its file would make one expect."""
+        member = next(info for info in archive.zip.infolist() if info.filename in (key, f"{key}.npy"))
+        if member.file_size > max(UNPACKED_BYTES, UNPACKED_RATIO * member.compress_size):
+            raise PatchtraceError(
+                f"{self.name} holds {member.compress_size / 1e6:.1f} MB for {key!r} that unpack to "
+                f"{member.file_size / 1e9:.1f} GB of memory: save it as a .npy file, which is read piece by piece"
+            )
 
 
 class GivenArray(Source):

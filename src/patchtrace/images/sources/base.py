@@ -7,10 +7,11 @@ and every command read what it recognises.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 from PIL import Image
@@ -279,10 +280,9 @@ def parts(found: Sequence[Source], reading: Reading) -> list[Entries]:
         common = ""
 
     def renamed(source: Source, parent: str, part: Entries) -> Entries:
-        prefix = Path(os.path.relpath(parent, common) if common else parent)
-        if not source.single:
-            prefix = prefix / source.name
-        stream = ((shown((prefix / name).as_posix()), payload) for name, payload in part.stream)
+        folder = Path(os.path.relpath(parent, common) if common else parent)
+        prefix = PurePosixPath(shown((folder if source.single else folder / source.name).as_posix()))
+        stream = (((prefix / name).as_posix(), payload) for name, payload in part.stream)
         return Entries(stream, part.count, part.remarks)
 
     return [renamed(*each) for each in zip(found, parents, read, strict=True)]
@@ -309,5 +309,15 @@ def _parent(source: Source) -> str:
 
 
 def shown(name: str) -> str:
-    """A file name as text that can be written anywhere, whatever bytes the file system holds."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
+    r"""A file name as text that can be written anywhere, whatever bytes the file system holds.
+
+    Two names never become one: where bytes are escaped, or a name looks as if they were, its backslashes are doubled.
+
+    >>> shown("a\\b.png"), shown("\udcff.png"), shown(r"\xff.png")
+    ('a\\b.png', '\\xff.png', '\\\\xff.png')
+    """
+    raw = os.fsencode(name)
+    text = raw.decode("utf-8", "backslashreplace")
+    if not re.search(r"\\x[0-9a-f]{2}", text):
+        return text
+    return raw.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")

@@ -58,10 +58,22 @@ class Folder(Source):
             for child in children:
                 if child.is_symlink() and not reading.follow_symlinks:
                     links += 1
-                elif os.path.isdir(child.path):  # unlike child.is_dir(), False where it may not be looked at
+                elif _may_be_folder(child):
                     waiting.append(Path(child.path))
                 elif os.path.splitext(child.name)[1].lower() in EXTENSIONS:
                     found.append((shown((relative / child.name).as_posix()), Path(child.path)))
         found.sort(key=lambda entry: entry[0])
         remarks = [f"symbolic links were not followed: {links}"] if links else []
         return Entries(iter(found), len(found), remarks)
+
+
+def _may_be_folder(child: os.DirEntry[str]) -> bool:
+    """Whether there may be images below: also where that cannot be seen, so that entering it fails with the reason.
+
+    The entry itself mostly knows its kind; to ask the system would fail in a folder that can be listed but not entered,
+    and beyond the longest path.
+    """
+    try:
+        return child.is_dir()
+    except OSError:  # a link that leads to such a place, or in a circle
+        return os.path.splitext(child.name)[1].lower() not in EXTENSIONS

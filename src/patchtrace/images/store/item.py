@@ -14,7 +14,7 @@ from PIL import Image
 from patchtrace.images.decode import Unreadable
 from patchtrace.images.sources.base import Entries, RemoteFile, Source
 from patchtrace.images.store.manifest import NO_MARKS, Marks, Origin
-from patchtrace.images.store.worker import RECENT
+from patchtrace.images.store.worker import RECENT, stamp_of
 
 
 @dataclass(eq=False)
@@ -40,7 +40,7 @@ def origin_of(source: Source) -> Origin:
     if not source.packed:
         return Origin(source.address)
     marks = _marks(source.place)
-    fresh = marks.stamp and time.time_ns() - int(marks.stamp) < RECENT
+    fresh = marks.stamp and time.time_ns() - int(marks.stamp.partition(" ")[0]) < RECENT
     return Origin(source.address, marks.size, "" if fresh else marks.stamp)
 
 
@@ -63,4 +63,4 @@ def _marks(path: Path) -> Marks:
         info = os.stat(path)
     except OSError:  # reading it will fail with the reason
         return NO_MARKS
-    return Marks(info.st_size, str(info.st_mtime_ns))
+    return Marks(info.st_size, stamp_of(info))

@@ -21,6 +21,9 @@ from patchtrace.images.store.shards import Shard, read_table
 from patchtrace.images.store.update import Update, Updated
 from patchtrace.progress import Progress, Watch
 
+#: Processes that decode; each takes some 30 MB and a file descriptor.
+MOST_JOBS = 256
+
 
 class Store:
     """A collection that is decoded once and kept on disk.
@@ -106,7 +109,7 @@ class Store:
             If a source cannot be read, the store was made from other sources or by other rules, or another process is
             writing it.
         """
-        jobs = default_jobs() if jobs is None else whole("jobs", jobs, 1)
+        jobs = default_jobs() if jobs is None else whole("jobs", jobs, 1, most=MOST_JOBS)
         positive("timeout", timeout)
         asked = None if sources is None else tuple(source.address for source in find(list(sources)))
         options: dict[str, Any] = {"key": key, "layout": layout, "follow_symlinks": follow_symlinks}

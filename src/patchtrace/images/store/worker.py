@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import math
+import os
 import signal
 import sys
 import time
@@ -24,6 +25,11 @@ from patchtrace.images.decode import Decoding, Unreadable, decode_at, read_file
 RECENT = 2_000_000_000
 #: The parent ends a worker that takes too long. If the parent is gone, an alarm does, so much later.
 GRACE = 5
+
+
+def stamp_of(info: os.stat_result) -> str:
+    """What changes when a file does: its time, and the time that the system keeps, which no program can set."""
+    return f"{info.st_mtime_ns} {info.st_ctime_ns}"
 
 
 def send(connection: Connection, header: dict[str, Any], content: bytes | memoryview = b"") -> None:
@@ -66,7 +72,7 @@ def answer(order: dict[str, Any], content: bytes, rules: Decoding) -> tuple[dict
         if "path" in order:
             content, info = read_file(Path(order["path"]), rules)
             settled = time.time_ns() - info.st_mtime_ns > RECENT
-            found |= {"size": info.st_size, "stamp": str(info.st_mtime_ns) if settled else ""}
+            found |= {"size": info.st_size, "stamp": stamp_of(info) if settled else ""}
         found["source"] = hashlib.sha256(content).hexdigest()
         if found["source"] in order["known"]:
             return found, b""
