@@ -55,7 +55,7 @@ def coarse_recipe(recipe: Recipe, factor: int) -> Recipe:
 def _quieter(recipe: Recipe, t: int, factor: int) -> int:
     """The timestep whose noise, relative to the picture, is nearest to that at ``t`` divided by ``factor``."""
     noises = np.array([sigma / signal for signal, sigma in map(recipe.noise_at, range(t + 1))])
-    return int(np.abs(np.log(noises * factor / noises[-1])).argmin())
+    return int(np.abs(np.log(np.maximum(noises, 1e-9) * factor / noises[-1])).argmin())
 
 
 def coarse_factor(size: tuple[int, int]) -> int:
