@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 NATIVE := $(wildcard native/*.*)
 
-.PHONY: demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality pictures scale profile clean
+.PHONY: demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality pictures attack scale profile clean
 
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
@@ -100,6 +100,10 @@ quality: $(VENV)/installed
 # How often the source of a changed photograph is found: a table of docs/results.md.
 pictures: $(VENV)/installed
 	$(BIN)/python benchmarks/pictures.py
+
+# Hostile files, clients and interruptions, counted: the tables of docs/reliability.md. Half an hour or more.
+attack: $(VENV)/installed-test
+	$(BIN)/python -m benchmarks.attack
 
 # Where the time of the native engine goes, stage by stage (needs perf).
 profile: $(VENV)/installed
