@@ -21,7 +21,7 @@ from patchtrace.recipe import Recipe
 
 IMAGES, QUERIES, TIMES = 5_000, (0, 2), 4
 #: Contenders and sampled images.
-SIZES = ((40, 250), (40, 500), (40, 1000), (40, 2000))
+SIZES = ((40, 500), (40, 1000), (40, 2000), (300, 1000))
 
 
 def ratios(recipe: Recipe, level: int) -> np.ndarray:
