@@ -1,8 +1,8 @@
 """The whole campaign, and its table in docs/reliability.md.
 
-    make attack                                          # everything, half an hour or more on two cores
-    .venv/bin/python -m benchmarks.attack files runs     # some parts
-    .venv/bin/python -m benchmarks.attack table          # only the table, out of the rows that are kept
+make attack                                          # everything, half an hour or more on two cores
+.venv/bin/python -m benchmarks.attack files runs     # some parts
+.venv/bin/python -m benchmarks.attack table          # only the table, out of the rows that are kept
 """
 
 from __future__ import annotations

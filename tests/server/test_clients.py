@@ -8,7 +8,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
-from pathlib import Path
 
 import httpx2 as httpx
 import pytest
@@ -252,10 +251,33 @@ def test_it_ends_cleanly_while_uploads_are_blocked_and_streams_are_open(tmp_path
         assert "Traceback" not in served.complaints()
 
 
+#: A method that is in native code nearly all the time, and never notices that it was stopped. Written to a file for the
+#: server alone: a module here would be a method of all other tests too.
+STUBBORN = """
+from patchtrace import NDA, Recipe
+from patchtrace.methods import Method
+
+
+class Stubborn(Method):
+    name = "stubborn"
+
+    def settings(self):
+        return {}
+
+    def attribute(self, queries, *, progress=None):
+        train, opened = self._opened(queries)
+        method = NDA(Recipe.preset("quick")).fit(train)
+        progress(1, 2)
+        while True:
+            method.attribute(opened)
+"""
+
+
 def test_it_ends_cleanly_while_a_thread_is_in_native_code(tmp_path):
-    plugin = str(Path(__file__).with_name("stubborn.py"))
+    plugin = tmp_path / "stubborn.py"
+    plugin.write_text(STUBBORN)
     with serving(
-        folder_of_pictures(tmp_path / "photos"), "--method", "stubborn", prefix_options=("--plugin", plugin)
+        folder_of_pictures(tmp_path / "photos"), "--method", "stubborn", prefix_options=("--plugin", str(plugin))
     ) as served:
         identity = submit(served.site, picture((16, 16))).json()["id"]
         wait_for(served.site, identity, "running")
