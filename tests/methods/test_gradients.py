@@ -296,7 +296,7 @@ def test_many_lambdas_are_each_what_one_would_be(tmp_path, monkeypatch):
         (lambda: TracInCP(MODEL), "TracInCP compares several models .* train it with checkpoints=4"),
         (lambda: TracInCP("nowhere"), "there is no directory 'nowhere'"),
         (lambda: GAS([MODEL]), "GAS compares several models"),
-        (lambda: TRAK(MODEL, lam=0), "lam is 0: use a number greater than 0"),
+        (lambda: TRAK(MODEL, lam=0), "lam is 0: use a finite number greater than 0"),
         (lambda: DTRAK(MODEL, lam=float("nan")), "lam is nan"),
     ],
 )
