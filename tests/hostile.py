@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import struct
 import zlib
+from collections.abc import Iterator
+from typing import Any
 
 from PIL import Image
 
@@ -57,3 +60,24 @@ def empty_webp(width: int = 16383, height: int = 3000) -> bytes:
     vp8x = b"VP8X" + struct.pack("<II", 10, 0x10) + struct.pack("<I", width - 1)[:3] + struct.pack("<I", height - 1)[:3]
     body = b"WEBP" + vp8x + b"VP8L" + struct.pack("<I", 2) + b"\x2f\0"
     return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+def tampered(text: str, value: object) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """JSON with one thing in it replaced by a value, or ``"deleted"``, and where that is; of lists, the first two."""
+
+    def nodes(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+        items = data.items() if isinstance(data, dict) else enumerate(data[:2]) if isinstance(data, list) else ()
+        for key, item in items:
+            yield (*path, key)
+            yield from nodes(item, (*path, key))
+
+    for path in nodes(json.loads(text)):
+        found = json.loads(text)
+        holder = found
+        for key in path[:-1]:
+            holder = holder[key]
+        if value == "deleted":
+            del holder[path[-1]]
+        else:
+            holder[path[-1]] = value
+        yield path, found

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from hostile import tampered
 
 from patchtrace import NDA, Attribution, Level, NDADetails, PatchtraceError, Recipe, Scale, Stopping, explain
 from patchtrace.cache import digest
@@ -294,28 +295,12 @@ def test_a_flipped_bit_in_the_manifest_is_noticed_or_changes_nothing(saved, tmp_
     assert noticed > len(raw) // 10
 
 
-def nodes(value, path=()):
-    """The path of everything in plain data; of a list, of its first two items."""
-    items = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
-    for key, item in items:
-        yield (*path, key)
-        yield from nodes(item, (*path, key))
-
-
 @pytest.mark.parametrize("value", [None, "\x1b[31m", -1, [], {}, 1e308, 10**30, [[[]]], float("nan"), True, "deleted"])
 def test_a_manifest_that_was_tampered_with_gives_a_result_or_a_sentence(saved, tmp_path, value):
     text = (saved / "attribution.json").read_text()
     for name in saved.glob("*.npy"):
         shutil.copy(name, tmp_path)
-    for path in nodes(json.loads(text)):
-        manifest = json.loads(text)
-        holder = manifest
-        for key in path[:-1]:
-            holder = holder[key]
-        if value == "deleted":
-            del holder[path[-1]]
-        else:
-            holder[path[-1]] = value
+    for _, manifest in tampered(text, value):
         rewritten(tmp_path, manifest)
         with suppress(PatchtraceError):  # anything else that is raised fails the test
             lines = table(Attribution.load(tmp_path), 3)

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attack.commands import begun, ended, run
-from benchmarks.attack.rows import row, save
+from benchmarks.attack.rows import campaign, row
 from benchmarks.attack.runs import attributing, content, photos
 
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -144,17 +143,5 @@ def no_scheduler(place: Path) -> None:
     row("something else, or nothing, in place of a scheduler", len(ports), said, not broken)
 
 
-ATTACKS = {each.__name__: each for each in (workers_in_trouble, scheduler_killed, no_scheduler)}
-
-
-def main(chosen: list[str]) -> None:
-    for name, attack in ATTACKS.items():
-        if not chosen or name in chosen:
-            with tempfile.TemporaryDirectory() as place:
-                attack(Path(place))
-    if not chosen:
-        save("cluster")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    campaign("cluster", workers_in_trouble, scheduler_killed, no_scheduler)

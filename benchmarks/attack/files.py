@@ -12,15 +12,13 @@ import os
 import random
 import shutil
 import socket
-import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 
 import numpy as np
 from benchmarks.attack.commands import run
-from benchmarks.attack.rows import row, save
+from benchmarks.attack.rows import campaign, row
 from PIL import Image, features
 
 from patchtrace import Decoding, ImageSet, PatchtraceError, Store
@@ -285,17 +283,5 @@ def many(place: Path) -> None:
     )
 
 
-ATTACKS = {each.__name__: each for each in (mutated, names, kinds, changing, many)}
-
-
-def main(chosen: list[str]) -> None:
-    for name, attack in ATTACKS.items():
-        if not chosen or name in chosen:
-            with tempfile.TemporaryDirectory() as place:
-                attack(Path(place))
-    if not chosen:
-        save("files")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    campaign("files", mutated, names, kinds, changing, many)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,16 @@ def row(what: str, tries: int, outcome: str, held: bool) -> None:
     print(f"{'held ' if held else 'BROKE'}  {tries:>7}  {what}: {outcome}", flush=True)
 
 
-def save(name: str) -> None:
-    """Write the rows of this run to results/attack/NAME.json."""
+def campaign(name: str, *attacks: Callable[[Path], None]) -> None:
+    """Run the attacks that the command names, each in a directory of its own.
+
+    All of them, if it names none: only then their rows are written, to results/attack/NAME.json.
+    """
+    for attack in attacks:
+        if attack.__name__ in (sys.argv[1:] or [attack.__name__]):
+            with tempfile.TemporaryDirectory() as place:
+                attack(Path(place))
+    if len(sys.argv) > 1:
+        return
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(ROWS, indent=1, ensure_ascii=False) + "\n")

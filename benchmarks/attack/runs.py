@@ -11,8 +11,6 @@ import os
 import random
 import shutil
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +19,8 @@ from typing import Any
 
 import numpy as np
 from benchmarks.attack.commands import Ended, begun, ended, run
-from benchmarks.attack.rows import row, save
+from benchmarks.attack.rows import campaign, row
+from hostile import tampered
 from PIL import Image
 
 from patchtrace import Attribution, ImageSet, PatchtraceError, Store
@@ -283,23 +282,9 @@ def forged(place: Path) -> None:
     text = (whole / "attribution.json").read_text()
     values = [None, "\x1b[31m", -1, 0, [], {}, 1e308, True, 10**30, [[[]]], float("nan"), ["a"], {"a": 1}, "deleted"]
 
-    def nodes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-        items = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
-        for key, item in items:
-            yield (*path, key)
-            yield from nodes(item, (*path, key))
-
     tries, refused, broken = 0, 0, []
-    for path in nodes(json.loads(text)):
-        for value in values:
-            manifest = json.loads(text)
-            holder = manifest
-            for key in path[:-1]:
-                holder = holder[key]
-            if value == "deleted":
-                del holder[path[-1]]
-            else:
-                holder[path[-1]] = value
+    for value in values:
+        for path, manifest in tampered(text, value):
             manifest.pop("manifest_sha256", None)
             (whole / "attribution.json").write_text(json.dumps({**manifest, "manifest_sha256": digest(manifest)}))
             tries += 1
@@ -343,17 +328,5 @@ def times(place: Path) -> None:
     )
 
 
-ATTACKS = {each.__name__: each for each in (kill, full, together, flip, forged, times)}
-
-
-def main(chosen: list[str]) -> None:
-    for name, attack in ATTACKS.items():
-        if not chosen or name in chosen:
-            with tempfile.TemporaryDirectory() as place:
-                attack(Path(place))
-    if not chosen:
-        save("runs")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    campaign("runs", kill, full, together, flip, forged, times)

@@ -25,15 +25,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import httpx2 as httpx
-from benchmarks.attack.rows import row, save
-
-from patchtrace.demo import postcards
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-
+from benchmarks.attack.rows import campaign, row
 from hostile import black_png, empty_webp, jpeg_that_claims, many_strips, slow_jpeg
 from server.fakes import picture, submit, wait_for
 from server.process import Served, serving
+
+from patchtrace.demo import postcards
 
 RANDOM = random.Random(7)
 #: Bytes that an upload claims which never arrives in full.
@@ -137,7 +134,7 @@ def still_works(served: Served) -> bool:
 # -- attacks --------------------------------------------------------------------------------------------
 
 
-def idle() -> None:
+def idle(_: Path) -> None:
     with server(prefix=FEW_FILES) as (served, _), Probe(served) as probe:
         with connections(served, 1030):
             time.sleep(8)
@@ -146,7 +143,7 @@ def idle() -> None:
     row("idle connections, at 1,024 files", 1030, outcome, probe.awake and good and logged < 10_000)
 
 
-def slow_heads() -> None:
+def slow_heads(_: Path) -> None:
     with server() as (served, _), Probe(served) as probe, connections(served, 50) as slow:
         closed = trickle(slow, 30, 1)
     row(
@@ -157,7 +154,7 @@ def slow_heads() -> None:
     )
 
 
-def slow_uploads() -> None:
+def slow_uploads(_: Path) -> None:
     with server() as (served, _), Probe(served) as probe, connections(served, 50) as slow:
         for each in slow:
             each.sendall(upload_head(served))
@@ -167,7 +164,7 @@ def slow_uploads() -> None:
     row("uploads that send a byte a second", 50, f"{closed} refused; {probe.outcome}", held)
 
 
-def starved() -> None:
+def starved(_: Path) -> None:
     with server() as (served, _), Probe(served) as probe, connections(served, 15) as slow:
         for each in slow:
             each.sendall(upload_head(served))
@@ -179,7 +176,7 @@ def starved() -> None:
     row("uploads of 20 MB that send a byte every 3 seconds", 15, outcome, states[202] == 32 and probe.awake)
 
 
-def crowd() -> None:
+def crowd(_: Path) -> None:
     def one(data: bytes) -> int:
         with httpx.Client(
             base_url=served.site.base_url, headers=served.site.headers, timeout=120, trust_env=False
@@ -199,7 +196,7 @@ def crowd() -> None:
     row("status requests while 200 uploads come at once", len(probe.times), probe.outcome, probe.awake)
 
 
-def cancelled() -> None:
+def cancelled(_: Path) -> None:
     with server() as (served, _), Probe(served) as probe:
         ended = Counter[str]()
         for number in range(100):
@@ -227,7 +224,7 @@ def cancelled() -> None:
     )
 
 
-def streams() -> None:
+def streams(_: Path) -> None:
     with server() as (served, _), Probe(served) as probe:
         waiting = [submit(served.site, picture((64, 64), seed=n)).json()["id"] for n in range(20)]
         with connections(served, 100) as watching:
@@ -244,7 +241,7 @@ def streams() -> None:
     )
 
 
-def unread() -> None:
+def unread(_: Path) -> None:
     with server() as (served, _), Probe(served) as probe:
         identity = submit(served.site, picture((64, 64))).json()["id"]
         wait_for(served.site, identity, "done")
@@ -260,7 +257,7 @@ def unread() -> None:
     row("clients that ask and do not read the answer", 60, outcome, good and probe.awake and grown < 300)
 
 
-def headers() -> None:
+def headers(_: Path) -> None:
     with server() as (served, _), Probe(served) as probe:
         answers = Counter[bytes]()
         for _ in range(1000):
@@ -274,7 +271,7 @@ def headers() -> None:
     row("headers of 1 MB", 1000, f"{told}; {logged} bytes logged; {probe.outcome}", probe.awake and logged < 10_000)
 
 
-def garbage() -> None:
+def garbage(_: Path) -> None:
     with server() as (served, _), Probe(served) as probe:
         for _ in range(2000):
             with connections(served, 1) as (one,), suppress(OSError):
@@ -284,7 +281,7 @@ def garbage() -> None:
     row("random bytes in place of a request", 2000, f"{logged} bytes logged; {probe.outcome}", good and logged < 10_000)
 
 
-def doors() -> None:
+def doors(_: Path) -> None:
     with server("--preset", "quick", "--host", "0.0.0.0") as (served, _):
         url = f"http://127.0.0.1:{served.port}/api/queries"
         with httpx.Client(trust_env=False, timeout=20) as stranger:
@@ -314,7 +311,7 @@ def doors() -> None:
     )
 
 
-def pictures() -> None:
+def pictures(_: Path) -> None:
     hostile: dict[str, Callable[[], bytes]] = {
         "a progressive JPEG with 2,000 scans": slow_jpeg,
         "a progressive JPEG of 20 MB with 300,000 scans": lambda: slow_jpeg(2000, 300_000)[: CLAIMED - 10],
@@ -341,7 +338,7 @@ def pictures() -> None:
         row("pictures of 7000 x 7000", 6, f"{taken[202]} accepted; the server grew by {grown:.0f} MB", grown < 200)
 
 
-def files() -> None:
+def files(_: Path) -> None:
     with server(images=20) as (served, cards):
         wrong, told = 0, 0
         for number in range(10):
@@ -365,7 +362,7 @@ def files() -> None:
     )
 
 
-def ends() -> None:
+def ends(_: Path) -> None:
     for how in (signal.SIGTERM, signal.SIGINT):
         codes, loud, slowest = Counter[int](), 0, 0.0
         for _ in range(10):
@@ -389,7 +386,7 @@ def ends() -> None:
         )
 
 
-def taken_port() -> None:
+def taken_port(_: Path) -> None:
     codes, said = Counter[int](), 0
     with tempfile.TemporaryDirectory() as root, socket.create_server(("127.0.0.1", 0)) as taken:
         cards = folder(Path(root), 5)
@@ -406,20 +403,9 @@ def taken_port() -> None:
     )
 
 
-ATTACKS = (
-    *(idle, slow_heads, slow_uploads, starved, crowd, cancelled, streams, unread, headers, garbage, doors),
-    *(pictures, files, ends, taken_port),
-)
-
-
-def main() -> None:
-    wanted = sys.argv[1:]
-    for attack in ATTACKS:
-        if not wanted or attack.__name__ in wanted:
-            attack()
-    if not wanted:
-        save("server")
-
-
 if __name__ == "__main__":
-    main()
+    campaign(
+        "server",
+        *(idle, slow_heads, slow_uploads, starved, crowd, cancelled, streams, unread, headers, garbage, doors),
+        *(pictures, files, ends, taken_port),
+    )

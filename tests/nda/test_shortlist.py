@@ -13,6 +13,7 @@ from patchtrace import NDA, Compute, Level, Recipe, Scale
 from patchtrace.compute import Budget
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
+from patchtrace.nda import query_run
 from patchtrace.nda.coarse import MEASURED_RECALL, coarse_recipe, measured_recall
 from patchtrace.nda.plan import Plan
 from patchtrace.nda.shortlist import NDAShortlist
@@ -90,6 +91,24 @@ def test_levels_that_fall_together_are_one():
     near = Recipe((Level(1, (Scale(5),)), Level(2, (Scale(5, weight=2), Scale(9))), Level(3, (Scale(9),))))
     coarse = coarse_recipe(near, 4)
     assert [(level.t, [scale.patch for scale in level.scales]) for level in coarse.levels] == [(0, [1, 3])]
+
+
+def test_an_interrupted_run_keeps_its_shortlist(listed, tmp_path, monkeypatch):
+    monkeypatch.setattr("patchtrace.nda.checkpoint.Checkpoint.due", lambda self: True)
+    chosen = []
+    choose = query_run.QueryRun._choose
+    monkeypatch.setattr(query_run.QueryRun, "_choose", lambda run, clock: (chosen.append(1), choose(run, clock))[1])
+
+    def stop(done, total):
+        if done > 0.9 * total:
+            raise KeyboardInterrupt
+
+    method = NDAShortlist(16, RECIPE, checkpoint=tmp_path).fit(TRAIN)
+    with pytest.raises(KeyboardInterrupt):
+        method.attribute(QUERIES[:1], progress=stop)
+    again = method.attribute(QUERIES[:1])
+    np.testing.assert_array_equal(again.scores[0], listed.scores[0])
+    assert len(chosen) == 1
 
 
 def test_it_says_what_it_is(listed):

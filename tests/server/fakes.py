@@ -82,9 +82,9 @@ def answer(name: str, images: int = 2) -> Answer:
 
 
 @contextmanager
-def running(work, **limits: int) -> Iterator[LocalServer]:
-    """A real server on a free port, in a thread."""
-    server = LocalServer(work, facts=[("Images", "2")], limits=Limits(**limits))
+def running(work, host: str = "127.0.0.1", **limits: int) -> Iterator[LocalServer]:
+    """A real server on a free port of this host, in a thread."""
+    server = LocalServer(work, host=host, facts=[("Images", "2")], limits=Limits(**limits))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

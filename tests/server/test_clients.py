@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -15,8 +14,8 @@ from hostile import slow_jpeg
 from server.fakes import Work, answer, client_of, picture, running, submit, wait_for
 from server.process import folder_of_pictures, serving
 
-from patchtrace.server import LocalServer, connections
-from patchtrace.server.connections import SPARE
+from patchtrace.server import connections
+from patchtrace.server.connections import IDLE, SPARE
 
 pytestmark = pytest.mark.slow
 
@@ -69,7 +68,13 @@ def test_idle_connections_do_not_keep_others_out(tmp_path):
         held(connect(served, 300)),
     ):
         for _ in range(3):
-            assert served.status_seconds() < 5
+            # while a burst of new ones is not idle yet, the answer is 503: try again, as it says
+            begin, answered = time.monotonic(), False
+            while not answered and time.monotonic() - begin < 20:
+                with suppress(AssertionError):
+                    answered = served.status_seconds() < 5
+                time.sleep(IDLE)
+            assert answered
         assert len(served.complaints()) < 1000
 
 
@@ -207,7 +212,7 @@ def test_a_byte_now_and_then_is_not_enough(monkeypatch):
 
 
 def test_a_server_on_all_addresses_answers_on_each_and_to_no_other_name():
-    with running_on("0.0.0.0") as server:
+    with running(Work(), "0.0.0.0") as server:
         port = server._socket.getsockname()[1]
         site = httpx.Client(headers={"Authorization": f"Bearer {server.access.token}"}, trust_env=False, timeout=20)
         with site:
@@ -216,18 +221,6 @@ def test_a_server_on_all_addresses_answers_on_each_and_to_no_other_name():
             for other in (f"127.0.0.3:{port}", f"evil.example:{port}"):
                 refused = site.get(f"http://127.0.0.2:{port}/api/queries", headers={"Host": other})
                 assert refused.status_code == 421
-
-
-@contextmanager
-def running_on(host: str):
-    server = LocalServer(Work(), host=host)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.stop()
-        thread.join(20)
 
 
 # -- the end --------------------------------------------------------------------------------------------

@@ -173,7 +173,8 @@ class QueryRun:
                     self.coarse = self.setting.coarse.shares(self.query, self.watch.part(0, COARSE_WORK))
                     self.watch = self.watch.part(COARSE_WORK, 1)
                     yield
-                self._choose(clock)
+                if self.listed is None:  # else an interrupted run had chosen already
+                    self._choose(clock)
             if self.ended is None and wanted != "auto":
                 self._draw(None, [wanted] * len(self.moments), self._counted(wanted))
                 self.ended = Ended.FIXED
