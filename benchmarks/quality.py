@@ -5,12 +5,14 @@
     .venv/bin/python benchmarks/quality.py figure        # the same as a figure of the docs
     .venv/bin/python benchmarks/quality.py chosen        # whole recipes, on the half that chooses
     .venv/bin/python benchmarks/quality.py reported      # the promising ones, on the other half
+    .venv/bin/python benchmarks/quality.py ablations     # the preset with another gamma, k or largest t
     .venv/bin/python benchmarks/quality.py methods       # every method on the other half; trains a model of all images
     .venv/bin/python benchmarks/quality.py ceiling       # how well one seed of the models predicts another
     .venv/bin/python benchmarks/quality.py elsewhere     # the default on other truths
     .venv/bin/python benchmarks/quality.py times         # seconds of a query, all recipes in one run
 
-A recipe is chosen on half of the queries and every second subset, and reported on other queries and the other subsets.
+A recipe is chosen on a quarter of the queries and every second subset, and reported on another quarter and the other
+subsets: subsets, not queries, limit the precision.
 Parts of scores are kept in benchmarks/runs/truth32/parts, tables in benchmarks/results/truth32/.
 """
 
@@ -19,8 +21,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import replace
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -30,14 +33,17 @@ from scipy.stats import rankdata, spearmanr
 from truth import HERE, SETS, TRUTHS, cifar2
 
 from patchtrace.compute import Compute
+from patchtrace.engines import NoisyQuery
 from patchtrace.evaluate import GroundTruth
+from patchtrace.evaluate.axes import ALL_LEVELS, Axes
 from patchtrace.evaluate.lds import LDSComparison, compare
-from patchtrace.evaluate.partial_scores import PartialScores
+from patchtrace.evaluate.partial_scores import PartialScores, terms_of
 from patchtrace.evaluate.scoring import score_queries
 from patchtrace.evaluate.truth import split
 from patchtrace.images import ImageSet
 from patchtrace.methods.base import METHODS, Resources
 from patchtrace.nda import NDA
+from patchtrace.nda.plan import Draws
 from patchtrace.recipe import TIMESTEPS, Level, Recipe, Scale
 
 TRUTH = TRUTHS["truth32"]
@@ -50,6 +56,9 @@ INFLUENCE_DRAWS = 1
 GRID = [(3, 1), (5, 1), (7, 1), (9, 1), (13, 1), (21, 1), (4, 2), (8, 2), (12, 2), (20, 2), (8, 4), (16, 4)]
 
 Rows = NDArray[np.intp]
+Scores = NDArray[np.float64]
+#: Scores of these queries, by a way that is not a recipe of the package.
+Way = Callable[[Rows], Scores]
 
 
 def full(*patches: int, pool: int = 1) -> Recipe:
@@ -57,21 +66,56 @@ def full(*patches: int, pool: int = 1) -> Recipe:
     return Recipe(tuple(Level(t, (Scale(patch, pool),)) for t, patch in zip(TIMESTEPS, patches, strict=False)))
 
 
-def with_pooled(*patches: tuple[int, int]) -> Recipe:
-    """Two scales at each of the paper's levels, weighted as in the paper."""
-    return Recipe(
-        tuple(
-            Level(t, (Scale(patch, weight=0.75), Scale(pooled, 2, weight=0.25)))
-            for t, (patch, pooled) in zip(TIMESTEPS, patches, strict=False)
-        )
-    )
+def with_pooled(*patches: tuple[int, ...]) -> Recipe:
+    """Two scales or three at each of the paper's levels, pooled by 1, 2, 4; the full one has weight 0.75."""
+    levels = []
+    for t, (patch, *pooled) in zip(TIMESTEPS, patches, strict=False):
+        low = (Scale(one, pool, weight=0.25 / len(pooled)) for one, pool in zip(pooled, (2, 4), strict=False))
+        levels.append(Level(t, (Scale(patch, weight=0.75), *low)))
+    return Recipe(tuple(levels))
+
+
+@dataclass(frozen=True)
+class Warm(Draws):
+    """Draws whose logits are divided by a temperature; the noise stays as it is."""
+
+    temperature: float = 1.0
+
+    def on(self, clean: NDArray[np.float32], given: NDArray[np.float32] | None = None) -> NoisyQuery:
+        found = super().on(clean, given)
+        return replace(found, variance=found.variance * self.temperature)
+
+
+def warm(recipe: Recipe, temperature: float, rows: Rows) -> Scores:
+    """Scores of a recipe, by a softmax of another temperature."""
+    total, parts = 0, store()
+    for term, weight in terms_of(recipe, parts.train.shape[1:]):
+        warmer = replace(term, draws=Warm(**vars(term.draws), temperature=temperature))
+        parts.make([warmer], rows)
+        total = total + weight * parts.masses(warmer, rows)
+    return np.asarray(total)
+
+
+def without_hubs(recipe: Recipe, part: float, rows: Rows) -> Scores:
+    """Scores of a recipe, less a part of each image's mean over the queries."""
+    scores = store().scores(recipe, rows)
+    return np.asarray(scores - part * scores.mean(axis=0))
+
+
+def with_embedding(recipe: Recipe, rows: Rows) -> Scores:
+    """The mean of an image's ranks by a recipe and by the cosine of embeddings."""
+    embedded = score_queries("embedding", Resources(train=store().train), store().queries, directory=WORK).variants[""]
+    return np.asarray(sum(rankdata(scores, axis=1) for scores in (store().scores(recipe, rows), embedded[rows])))
 
 
 PRESET, DEFAULT = Recipe.preset("cifar"), Recipe.preset("patchtrace")
+SMALL = full(3, 5, 5, 7, 9)
+#: Twice as many levels, with the patches of the default between them.
+NINE = Recipe(tuple(Level(t, (Scale(3 + 2 * (t // 100)),)) for t in range(100, 501, 50)))
 #: What is chosen from, all with one draw; only those that were promising are then reported.
-CANDIDATES = {
+CANDIDATES: dict[str, Recipe | Way] = {
     "`cifar`": PRESET,
-    "3, 5, 5, 7, 9": full(3, 5, 5, 7, 9),
+    "3, 5, 5, 7, 9": SMALL,
     "3, 5, 7, 7, 9": full(3, 5, 7, 7, 9),
     "3, 3, 5, 7, 7": full(3, 3, 5, 7, 7),
     "5, 7, 9, 11, 13": DEFAULT,
@@ -83,20 +127,29 @@ CANDIDATES = {
     "3 everywhere": full(3, 3, 3, 3, 3),
     "5 everywhere": full(5, 5, 5, 5, 5),
     "3, 5, 5, 7, 9 and pooled 4, 4, 8, 8, 12": with_pooled((3, 4), (5, 4), (5, 8), (7, 8), (9, 12)),
+    "5, 7, 9, 11, 13, pooled by 2 too, and by 4": with_pooled(
+        (5, 8, 8), (7, 8, 12), (9, 12, 16), (11, 12, 16), (13, 16, 20)
+    ),
+    "5, 7, 9, 11, 13 at nine levels, each with half of the weight": NINE,
+    "5, 7, 9, 11, 13, temperature 0.5": partial(warm, DEFAULT, 0.5),
+    "5, 7, 9, 11, 13, temperature 2": partial(warm, DEFAULT, 2.0),
+    "5, 7, 9, 11, 13 less half of the image's mean over queries": partial(without_hubs, DEFAULT, 0.5),
+    "5, 7, 9, 11, 13 less the image's mean over queries": partial(without_hubs, DEFAULT, 1.0),
+    "5, 7, 9, 11, 13, ranks averaged with an embedding's": partial(with_embedding, DEFAULT),
 }
-REPORTED = {
+REPORTED: dict[str, Recipe | Way] = {
     "`cifar`": PRESET,
     "`cifar`, 4 draws": replace(PRESET, draws=4),
-    "3, 5, 5, 7, 9": full(3, 5, 5, 7, 9),
+    "3, 5, 5, 7, 9": SMALL,
     "**5, 7, 9, 11, 13** (default)": DEFAULT,
 }
 
 
 class Half:
-    """Half of the queries of both sets, and every second subset. The second half reports, on every second query."""
+    """Every second query of half of both sets, and every second subset."""
 
     def __init__(self, number: int) -> None:
-        self.queries = [split(len(TRUTH.benchmarks[name].queries))[number][:: 1 + number] for name in SETS]
+        self.queries = [split(len(TRUTH.benchmarks[name].queries))[number][::2] for name in SETS]
         self.number = number
 
     @cached_property
@@ -114,9 +167,12 @@ class Half:
         """Their numbers among all queries, one set after the other."""
         return np.concatenate([self.queries[0], len(TRUTH.benchmarks[SETS[0]].queries) + self.queries[1]])
 
-    def judge(self, recipes: dict[str, Recipe]) -> list[LDSComparison]:
-        """The recipes on each set of queries."""
-        scores = {name: store().scores(recipe, self.rows) for name, recipe in recipes.items()}
+    def judge(self, ways: dict[str, Recipe | Way]) -> list[LDSComparison]:
+        """Recipes and other ways on each set of queries."""
+        scores = {
+            name: store().scores(way, self.rows) if isinstance(way, Recipe) else way(self.rows)
+            for name, way in ways.items()
+        }
         cut, found = len(self.queries[0]), []
         for truth, part in zip(self.truths, (slice(cut), slice(cut, None)), strict=True):
             of_set = {name: values[part] for name, values in scores.items()}
@@ -128,7 +184,7 @@ def store() -> PartialScores:
     """Parts of scores for the queries of both sets together."""
     pictures = [np.moveaxis(TRUTH.benchmarks[name].queries.pixels[:], 1, -1) for name in SETS]
     train, queries = TRUTH.benchmarks[SETS[0]].train, ImageSet.open(np.concatenate(pictures))
-    return PartialScores(train, queries, directory=WORK / "parts", compute=Compute(threads=2))
+    return PartialScores(train, queries, directory=WORK / "parts", compute=Compute())
 
 
 def grid() -> None:
@@ -199,7 +255,7 @@ def methods() -> None:
         benchmark, start = TRUTH.benchmarks[name], starts[number]
         resources = Resources(
             train=benchmark.train,
-            compute=Compute(threads=2),
+            compute=Compute(),
             model=model,
             cache=WORK / "gradients",
             draws=INFLUENCE_DRAWS,
@@ -243,7 +299,7 @@ def cells_of(row: dict[str, Any]) -> list[str]:
     return cells
 
 
-def judged(half: Half, named: dict[str, Recipe]) -> None:
+def judged(half: Half, named: dict[str, Recipe | Way]) -> None:
     """A table of recipes on both sets of queries."""
     both, kept = half.judge(named), {}
     print(f"\n{len(half.rows)} queries and {len(half.truths[0].losses)} models\n")
@@ -257,6 +313,29 @@ def judged(half: Half, named: dict[str, Recipe]) -> None:
         kept[name] = cells
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
     keep(f"recipes-{'reported' if half.number else 'chosen'}", kept)
+
+
+def ablations() -> None:
+    """The preset, one draw, with another gamma, k or largest t, on the queries of the choosing half and all models."""
+    half = Half(0)
+    half.truths = [TRUTH.truths(name)[0].select(rows) for name, rows in zip(SETS, half.queries, strict=True)]
+    axes = Axes(PRESET, (32, 32), {"k": (1, 10, 100, 1000), "timestep": (*TIMESTEPS, 700)})
+    kept: dict[str, dict[str, list[list[float]]]] = {}
+    for axis in ("gamma", "k", "largest-t"):
+        named = {str(one.value): one.recipe for one in axes.of(axis) if one.series == ALL_LEVELS}
+        both = half.judge({"base": PRESET, **named})
+        kept[axis] = {}
+        for value in named:
+            gains = [of_set.difference(value, "base") for of_set in both]
+            kept[axis][value] = [
+                [100 * of_set.results[value].mean, 100 * gain.mean, *(100 * end for end in gain.interval)]
+                for of_set, gain in zip(both, gains, strict=True)
+            ]
+            cells = [
+                f"{lds:.1f}, {gain:+.1f} ({low:+.1f} to {high:+.1f})" for lds, gain, low, high in kept[axis][value]
+            ]
+            print(f"| {axis} {value} | {' | '.join(cells)} |", flush=True)
+    keep("ablations", kept)
 
 
 def ceiling() -> None:
@@ -300,7 +379,7 @@ def elsewhere() -> None:
             for label, recipe in base.items()
             for draws in (1, 4)
         }
-        parts = PartialScores(train, queries, directory=WORK.parent / name / "parts", compute=Compute(threads=2))
+        parts = PartialScores(train, queries, directory=WORK.parent / name / "parts", compute=Compute())
         scores = {label: parts.scores(recipe) for label, recipe in named.items()}
         found = compare(scores, truth.subsets, truth.losses, resamples=500)
         print(f"\n{name}: {len(queries)} queries, {len(truth.losses)} models\n")
@@ -344,7 +423,7 @@ def times() -> None:
     best = dict.fromkeys(REPORTED, np.inf)
     for _ in range(3):
         for name, recipe in REPORTED.items():
-            method = NDA(recipe, compute=Compute(threads=2)).fit(train)
+            method = NDA(recipe, compute=Compute()).fit(train)
             begin = time.perf_counter()
             method.attribute(query)
             best[name] = min(best[name], time.perf_counter() - begin)
@@ -359,7 +438,8 @@ def keep(name: str, found: object) -> None:
 
 
 SECTIONS = {
-    section.__name__: section for section in (grid, figure, chosen, reported, methods, ceiling, elsewhere, times)
+    section.__name__: section
+    for section in (grid, figure, chosen, reported, ablations, methods, ceiling, elsewhere, times)
 }
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def ratios(recipe: Recipe, level: int) -> np.ndarray:
                 chances = chances_of(seen[others], sampled)
                 rests = [rest_of(train, others, chances, np.random.default_rng((time, draw))) for draw in (2, 3)]
                 some = work._replace(train=train.subset(listed))
-                masses = sampled_masses(some, Job(query.part(2, 4), step.comparison), rests)
+                masses, _ = sampled_masses(some, Job(query.part(2, 4), step.comparison), rests)
                 row.append(masses.sum(axis=1) / exact[2:, listed].sum(axis=1))
             found.append(np.stack(row, axis=-1))
     return np.concatenate(found)

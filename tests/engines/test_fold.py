@@ -153,7 +153,7 @@ def test_a_rest_of_all_others_gives_what_a_comparison_with_all_gives(case):
     rest = fold.Rest(as_set(others), np.ones(len(others)))
     engine = get_engine(Compute(engine="reference"))
     job = Job(case.query, case.comparison)
-    found = fold.sampled_masses(LocalWork(engine, as_set(some), Budget(ROOMY)), job, [rest] * len(case.query))
+    found, _ = fold.sampled_masses(LocalWork(engine, as_set(some), Budget(ROOMY)), job, [rest] * len(case.query))
     whole = masses(case, np.concatenate([some, others]))
     np.testing.assert_allclose(found, whole[:, : len(some)], rtol=1e-5, atol=1e-9)
 
@@ -166,7 +166,7 @@ def test_a_sample_is_hardly_biased_where_one_over_its_sum_would_be():
     found, plain = [], []
     for _ in range(2000):
         groups = (10 * rng.choice(others, 200, replace=False)).reshape(10, 20).sum(axis=1) / listed
-        found.append(fold.part_of_listed(np.log([[[1e-300, *groups]]]))[0, 0])
+        found.append(fold.part_of_listed(np.log([[[1e-300, *groups]]]))[0][0, 0])
         plain.append(1 / (1 + groups.sum()))
     truth = listed / (listed + others.sum())
     bias, plain_bias = np.mean(found) / truth - 1, np.mean(plain) / truth - 1

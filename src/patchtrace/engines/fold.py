@@ -191,39 +191,44 @@ def summed_masses(part: Float64, block: BlockResult) -> Float64:
     return np.asarray(np.einsum("vl,vln->vn", part, block.share, dtype=np.float64))
 
 
-def sampled_masses(work: LocalWork, job: Job, rests: Sequence[Rest]) -> Float64:
+def sampled_masses(work: LocalWork, job: Job, rests: Sequence[Rest]) -> tuple[Float64, Float64]:
     """Top-k masses where samples stand for all images that are not in the set: (versions, train).
 
-    ``rests`` has a sample for each version of the query. **Approximate**: see :func:`part_of_listed`.
+    ``rests`` has a sample for each version of the query. **Approximate**: see :func:`part_of_listed`. Also what its
+    correction takes away, for each version (versions,): where that is little, a smaller sample would do.
     """
-    found = []
+    found, corrections = [], []
     for number, rest in enumerate(rests):
         with work.compared(job.part(number, number + 1), rest=rest) as blocks:
             if job.keep:
                 job.keep(blocks.log_normaliser)
             found.append(np.concatenate([summed_masses(part, block) for _, part, block in blocks], axis=1))
-    return np.concatenate(found)
+            corrections.append(blocks.correction)
+    return np.concatenate(found), np.array(corrections)
 
 
-def part_of_listed(groups: Float64) -> Float64:
+def part_of_listed(groups: Float64) -> tuple[Float64, float]:
     """The part of the listed images in the normaliser of all, from a sample of the others: (versions, patches).
 
     ``groups`` (versions, patches, 1 + groups) are the logs of what each group of the sample stands for, with the listed
     images as 1; the first group stands for itself alone, the other groups together for all others. That is unbiased.
     But one over an estimate is too large in the mean, much so where a few images hold most of a patch. The jackknife
     takes most of that away: the same from all groups but one tells how the error depends on the size of the sample.
+    The second value is what it took away, over all patches, as a part of what is left.
 
     >>> groups = np.log([[[0.5] + [0.05] * 10]])  # ten groups that agree: listed and others are equal
-    >>> part_of_listed(groups).round(6)
-    array([[0.5]])
+    >>> part, correction = part_of_listed(groups)
+    >>> part.round(6), round(correction, 6)
+    (array([[0.5]]), 0.0)
     """
     largest = np.maximum(groups.max(axis=-1), 0)
     listed, sums = np.exp(-largest), np.exp(groups - largest[..., None])
     certain, sums = listed + sums[..., 0] + LEAST_PART, sums[..., 1:]
     others, count = sums.sum(axis=-1), sums.shape[-1]
     without = 1 / (certain[..., None] + (others[..., None] - sums) * (count / (count - 1)))
-    part = listed * (count / (certain + others) - (count - 1) * without.mean(axis=-1))
-    return np.asarray(np.maximum(part, LEAST_PART))
+    plain = listed / (certain + others)
+    part = np.maximum(count * plain - (count - 1) * listed * without.mean(axis=-1), LEAST_PART)
+    return np.asarray(part), float(plain.sum() / part.sum()) - 1
 
 
 class Blocks:
@@ -237,6 +242,7 @@ class Blocks:
         self._run, self._left = run, memory
         self._earlier_runs = self._current_run = np.array(-np.inf)  # what adds nothing
         self._part = np.array(1.0)  # of these blocks in the whole
+        self.correction = 0.0  # see part_of_listed
         self._results: list[BlockResult | list[tuple[int, ...]]] = []
         # spooled only so that nothing touches the disk before something must
         self._file = tempfile.SpooledTemporaryFile(max_size=1, prefix="patchtrace-")  # noqa: SIM115  # see close
@@ -251,7 +257,7 @@ class Blocks:
 
     def count_in(self, groups: Float64) -> None:
         """Count others in the whole, of which groups of a sample tell: see :func:`part_of_listed`."""
-        self._part = part_of_listed(groups - self.log_normaliser[..., None])
+        self._part, self.correction = part_of_listed(groups - self.log_normaliser[..., None])
 
     def within(self, log_normaliser: Float64) -> None:
         """Take the set as a part of a larger one, of which this is known."""

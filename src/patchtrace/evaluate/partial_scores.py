@@ -141,8 +141,12 @@ class PartialScores:
         self.make((term for term, _ in terms), rows, count)
         total = np.zeros((len(rows), len(self.train)))
         for term, weight in terms:
-            total += weight * self._arrays(term)["masses"][rows]
+            total += weight * self.masses(term, rows)
         return np.asarray(total**recipe.exponent)
+
+    def masses(self, term: Term, queries: ArrayLike | None = None) -> NDArray[np.float32]:
+        """One part that is made, for these queries: (queries, train)."""
+        return np.asarray(self._arrays(term)["masses"][self._rows(queries)])
 
     def seconds(self, recipe: Recipe) -> float:
         """What the parts of a recipe have cost, in seconds of this run or of the one that made them."""

@@ -70,6 +70,13 @@ class Moments:
         self.mean[images] += off * (weight / self.pairs[images])
         self.squares[images] += weight * off * (sample - self.mean[images])
 
+    def complete(self, draw: Values, images: Places) -> None:
+        """The second draw of a pair, (images,), for images that have nothing but the first: together one sample."""
+        half = (draw - self.mean[images]) / 2
+        self.mean[images] += half
+        self.inner[images] = half**2
+        self.draws[images] += 1
+
     @property
     def pairs(self) -> Values:
         return self.draws / 2
