@@ -2,9 +2,10 @@
 
     make quality                                         # an hour on two cores; resumes where it was stopped
     .venv/bin/python benchmarks/quality.py grid          # one level and one scale at a time
-    .venv/bin/python benchmarks/quality.py figure        # the same as a figure of the docs
+    .venv/bin/python benchmarks/quality.py figures       # grid and ablations as figures of the docs
     .venv/bin/python benchmarks/quality.py chosen        # whole recipes, on the half that chooses
     .venv/bin/python benchmarks/quality.py reported      # the promising ones, on the other half
+    .venv/bin/python benchmarks/quality.py soft          # patches whose pixels count by their Wiener weight
     .venv/bin/python benchmarks/quality.py ablations     # the preset with another gamma, k or largest t
     .venv/bin/python benchmarks/quality.py methods       # every method on the other half; trains a model of all images
     .venv/bin/python benchmarks/quality.py ceiling       # how well one seed of the models predicts another
@@ -203,8 +204,8 @@ def grid() -> None:
     keep("grid", found)
 
 
-def figure() -> None:
-    """The table of `grid` as docs/results-32-grid.png."""
+def figures() -> None:
+    """The tables of `grid` and `ablations` as docs/results-32-grid.png and docs/results-32-ablations.png."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -227,6 +228,26 @@ def figure() -> None:
         panel.set_yticks(range(len(labels)), labels)
     panels[0].set_ylabel("patch")
     sheet.savefig(HERE.parent / "docs" / "results-32-grid.png", dpi=130)
+    varied = json.loads((TRUTH.kept / "ablations.json").read_text(encoding="utf-8"))
+    sheet, panels = plt.subplots(1, 3, figsize=(10, 3.4), sharey=True, constrained_layout=True)
+    labels = {
+        "gamma": "weight of the full scale (gamma)",
+        "k": "patches that count (k)",
+        "largest-t": "largest timestep",
+    }
+    for panel, (axis, rows) in zip(panels, varied.items(), strict=True):
+        places = np.arange(len(rows))
+        for number, (name, colour) in enumerate(zip(SETS, ("#1f5fa8", "#c2571a"), strict=True)):
+            lds, gain, low, high = np.array([row[number] for row in rows.values()]).T
+            panel.plot(places, lds, "o-", color=colour, label=f"{name} queries", markersize=4)
+            panel.fill_between(places, lds - gain + low, lds - gain + high, color=colour, alpha=0.15, linewidth=0)
+        panel.set_xticks(places, list(rows))
+        panel.set_xlabel(labels[axis])
+        panel.grid(alpha=0.25)
+    panels[0].set_ylabel("LDS %")
+    panels[0].set_ylim(0, None)
+    panels[0].legend(frameon=False, loc="lower left")
+    sheet.savefig(HERE.parent / "docs" / "results-32-ablations.png", dpi=130)
 
 
 def chosen() -> None:
@@ -338,6 +359,81 @@ def ablations() -> None:
     keep("ablations", kept)
 
 
+#: Of the comparison of soft patches: the window of all of them, and levels with the sides of their hard patches.
+WINDOW = 13
+SOFT = {200: (5, 7), 400: (7, 11)}
+
+
+def soft() -> None:
+    """Hard and soft patches, one level at a time, of windows inside the picture; half of the choosing queries.
+
+    A prototype: all pairs of windows by matrix products, without a cut at k.
+    """
+    half, found = Half(0), {}
+    half.queries = [rows[::2] for rows in half.queries]
+    del half.truths
+    train, queries = store().train, store().queries
+    pixels = train.block(0, len(train))
+    for t, sides in SOFT.items():
+        signal, sigma = PRESET.noise_at(t)
+        middle = np.abs(np.arange(WINDOW) - WINDOW // 2)
+        reach = np.maximum(middle[:, None], middle)
+        weights = {f"patch {side}": (reach <= side // 2).astype(np.float32) for side in sides}
+        weights["soft"] = wiener(pixels, signal, sigma)
+        noise = np.random.default_rng((0, t)).standard_normal(pixels.shape[1:]).astype(np.float32)
+        noisy = [signal * queries.block(row, row + 1)[0] + sigma * noise for row in half.rows]
+        named = {
+            f"t {t}, {name}": weighted_shares(np.stack(noisy), signal * pixels, of_pixel, sigma)
+            for name, of_pixel in weights.items()
+        }
+        both = half.judge({name: lambda _, scores=scores: scores for name, scores in named.items()})
+        for name in named:
+            gains = [of_set.difference(name, f"t {t}, patch {sides[0]}") for of_set in both]
+            cells = [
+                f"{100 * of_set.results[name].mean:.1f}, {100 * gain.mean:+.1f} "
+                f"({100 * gain.interval[0]:+.1f} to {100 * gain.interval[1]:+.1f})"
+                for of_set, gain in zip(both, gains, strict=True)
+            ]
+            found[name] = cells
+            print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    keep("soft", found)
+
+
+def wiener(pixels: NDArray[np.float32], signal: float, sigma: float) -> NDArray[np.float32]:
+    """How much each pixel of a window matters for denoising its middle, by the statistics of a collection."""
+    half, centre = WINDOW // 2, pixels.shape[2] // 2
+    window = slice(centre - half, centre + half + 1)
+    data = pixels[:, :, window, window].transpose(0, 2, 3, 1).reshape(len(pixels), -1).astype(np.float64)
+    values, vectors = np.linalg.eigh(np.cov(data.T))
+    gains = signal**2 * values / (sigma**2 + signal**2 * values)
+    matrix = ((vectors * gains) @ vectors.T).reshape(WINDOW**2, pixels.shape[1], WINDOW**2, pixels.shape[1])
+    rows = np.abs(np.einsum("icjc->ij", matrix)[WINDOW**2 // 2]).reshape(WINDOW, WINDOW)
+    return (rows / rows.max()).astype(np.float32)
+
+
+def weighted_shares(queries: Scores, train: Scores, weights: NDArray[np.float32], sigma: float) -> Scores:
+    """Scores by windows inside the picture whose pixels count by their weight: (queries, train)."""
+    used = np.flatnonzero(weights)
+    scale = np.sqrt(weights.ravel()[used]).astype(np.float32)
+
+    def windows(image: NDArray[np.float32]) -> NDArray[np.float32]:
+        views = np.lib.stride_tricks.sliding_window_view(image, (WINDOW, WINDOW), axis=(1, 2))
+        flat = views.transpose(1, 2, 0, 3, 4).reshape(-1, len(image), WINDOW**2)[..., used] * scale
+        return np.ascontiguousarray(flat.reshape(len(flat), -1), dtype=np.float32)
+
+    asked = np.concatenate([windows(image) for image in queries.astype(np.float32)])
+    logs = np.empty((len(queries), len(train), len(asked) // len(queries)), np.float32)
+    for number, image in enumerate(train.astype(np.float32)):
+        others = windows(image)
+        logits = asked @ (others.T / np.float32(sigma**2)) - (others**2).sum(axis=1) / np.float32(2 * sigma**2)
+        most = logits.max(axis=1, keepdims=True)
+        sums = np.exp(np.subtract(logits, most, out=logits), out=logits).sum(axis=1)
+        logs[:, number] = (most[:, 0] + np.log(sums)).reshape(len(queries), -1)
+    logs -= logs.max(axis=1, keepdims=True)
+    shares = np.exp(logs)
+    return np.asarray((shares / shares.sum(axis=1, keepdims=True)).sum(axis=2), np.float64)
+
+
 def ceiling() -> None:
     """How well the losses of one seed predict those of another: an LDS that only the true losses would have."""
     kept = {}
@@ -439,7 +535,7 @@ def keep(name: str, found: object) -> None:
 
 SECTIONS = {
     section.__name__: section
-    for section in (grid, figure, chosen, reported, ablations, methods, ceiling, elsewhere, times)
+    for section in (grid, chosen, reported, soft, ablations, figures, methods, ceiling, elsewhere, times)
 }
 
 if __name__ == "__main__":

@@ -141,13 +141,38 @@ def test_later_draws_compare_the_contenders_where_there_is_a_time_limit(tmp_path
     exact = results(**rules)[-1]
     assert exact.method == "nda"
     np.testing.assert_allclose(last.shares[0], exact.shares[0], atol=5 * last.nda.errors.max())
-    # the first draws, which are explained, compared all images
-    assert not explain(last, ImageSet.open(QUERY), ImageSet.open(TRAIN), images=10).sampled
+    # of the first two draws, which are explained, one compared all images and one contenders and a sample
+    assert explain(last, ImageSet.open(QUERY), ImageSet.open(TRAIN), images=10).sampled
     # without a limit it is continued with all images, and stays approximate
     more = NDA(replace(RECIPE, draws=80), stopping=Stopping(**rules)).fit(TRAIN)
     more = more.attribute(QUERY, start=Attribution.load(last.save(tmp_path)))
     assert more.nda.draws == [[80, 80]]
     assert more.method == "nda-shortlist"
+
+
+@pytest.mark.usefixtures("_sampling")
+def test_after_one_draw_of_all_images_those_far_behind_get_no_more():
+    second = results(seconds=1e5, top=2)[2]  # after the coarse pass and one draw
+    draws = second.nda.moments[4, 0]
+    assert (draws[:, second.ranking(0)[:2]] == 2).all()
+    assert 0 < (draws[0] == 1).sum() < len(TRAIN)
+    assert second.nda.errors is not None
+
+
+@pytest.mark.usefixtures("_sampling")
+def test_samples_are_smaller_at_levels_where_less_is_enough(monkeypatch):
+    """At high noise all images count alike, and a few stand for all."""
+    sizes = {100: [], 700: []}
+    sample_of = query_run.QueryRun._sample_of
+
+    def recorded(run, level):
+        sizes[run.plan.levels[level].t].append(sample_of(run, level))
+        return sizes[run.plan.levels[level].t][-1]
+
+    monkeypatch.setattr(query_run.QueryRun, "_sample_of", recorded)
+    levels = tuple(Level(t, (Scale(3),)) for t in sizes)
+    results(recipe=Recipe(levels, draws="auto"), seconds=1e5, top=2, precision=0.02)
+    assert sizes[700][-1] < sizes[100][-1]
 
 
 @pytest.mark.usefixtures("_sampling")

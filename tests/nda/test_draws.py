@@ -31,6 +31,17 @@ def test_the_mean_is_over_draws(count, pairs):
     assert (found.draws == count).all()
 
 
+def test_a_pair_may_come_in_two_halves():
+    values = draws(6, [1.0, 2.0, 3.0])
+    at_once, halves = moments(values), Moments.of(3)
+    halves.add(values[:1])
+    halves.complete(values[1], slice(None))
+    for first in (2, 4):
+        halves.add(values[first : first + 2])
+    for name in ("mean", "squares", "inner", "samples", "draws"):
+        np.testing.assert_allclose(getattr(halves, name), getattr(at_once, name), err_msg=name)
+
+
 def test_the_variance_of_pairs_is_that_of_their_means():
     values = draws(400, np.ones(200))
     samples = values.reshape(200, 2, -1).mean(axis=1)

@@ -197,8 +197,8 @@ def explain(
             found.normalisers.append(blocks.log_normaliser)
         found.grids.append(grid.reshape(len(chosen), step.rows, step.columns))
         first += planned.patches
-    approximate = details.shortlists[query]
-    of_samples = known is not None and approximate is not None and approximate.coarse is not None
+    # of an approximate result, samples may be in the normalisers that it knows
+    of_samples = known is not None and details.shortlists[query] is not None
     return replace(found, sampled=rest is not None or of_samples)
 
 

@@ -44,8 +44,8 @@ BEHIND = 0.3
 #: Images that are sampled for the normaliser: so many, and some for each contender.
 LEAST_SAMPLE, SAMPLED = 1000, 0.2
 #: At levels where a few images do not hold most of a patch, a smaller sample will do: one whose estimated bias (it is
-#: taken away) is this part of a share; down to so small a part of the usual size.
-CORRECTED, SMALLEST = 0.08, 0.125
+#: taken away) is this part of a share. Elsewhere a larger one is needed. Both within these parts of the usual size.
+CORRECTED, SMALLEST, LARGEST = 0.07, 0.125, 2
 #: The part by which draws grow in a round.
 GROWTH = 0.3
 #: Draws compare contenders and a sample where that is at most this part of the collection.
@@ -150,7 +150,8 @@ class QueryRun:
         """The size of the next sample at a level: the usual one, or what is enough there. The bias falls with it."""
         count, bias = self.samples[:, level]
         enough = self.sampled if count == 0 else int(bias / count / CORRECTED)
-        return min(self.sampled, max(enough, int(SMALLEST * self.sampled)))
+        others = len(self.setting.train) - self.compared
+        return min(others, max(int(SMALLEST * self.sampled), min(enough, LARGEST * self.sampled)))
 
     def _each(self, level: int) -> int:
         """Images that a draw of a level compares."""
