@@ -45,7 +45,7 @@ BEHIND = 0.3
 LEAST_SAMPLE, SAMPLED = 1000, 0.2
 #: At levels where a few images do not hold most of a patch, a smaller sample will do: one whose estimated bias (it is
 #: taken away) is this part of a share. Elsewhere a larger one is needed. Both within these parts of the usual size.
-CORRECTED, SMALLEST, LARGEST = 0.07, 0.125, 2
+CORRECTED, SMALLEST, LARGEST = 0.08, 0.125, 1.5
 #: The part by which draws grow in a round.
 GROWTH = 0.3
 #: Draws compare contenders and a sample where that is at most this part of the collection.
@@ -55,7 +55,7 @@ COARSE_WORK = 0.1
 #: Images in the trial that times the first comparisons, and seconds that make it long enough to be believed: what a
 #: comparison costs besides its images must not count.
 TRIAL, BELIEVED = 16, 0.5
-#: So many draws of all images must fit into the time (the first two, with some margin), or a shortlist is compared
+#: So many draws of all images must fit into the time (the first, and all work after it), or a shortlist is compared
 #: instead; it has to leave time for so many draws, or for the least, and must have so many images to be worth it.
 FITS, USUAL_DRAWS, LEAST_DRAWS, LEAST_LISTED = 2.2, 3, 2, 20
 #: Draws of each level whose normalisers are kept: with them a few images can be explained without all others.
@@ -151,7 +151,7 @@ class QueryRun:
         count, bias = self.samples[:, level]
         enough = self.sampled if count == 0 else int(bias / count / CORRECTED)
         others = len(self.setting.train) - self.compared
-        return min(others, max(int(SMALLEST * self.sampled), min(enough, LARGEST * self.sampled)))
+        return min(others, max(int(SMALLEST * self.sampled), min(enough, int(LARGEST * self.sampled))))
 
     def _each(self, level: int) -> int:
         """Images that a draw of a level compares."""
