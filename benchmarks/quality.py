@@ -10,7 +10,7 @@
     .venv/bin/python benchmarks/quality.py methods       # every method on the other half; trains a model of all images
     .venv/bin/python benchmarks/quality.py ceiling       # how well one seed of the models predicts another
     .venv/bin/python benchmarks/quality.py elsewhere     # the default on other truths
-    .venv/bin/python benchmarks/quality.py times         # seconds of a query, all recipes in one run
+    .venv/bin/python benchmarks/quality.py costs         # seconds of a query, and what two seeds share, for all recipes
 
 A recipe is chosen on a quarter of the queries and every second subset, and reported on another quarter and the other
 subsets: subsets, not queries, limit the precision.
@@ -205,7 +205,7 @@ def grid() -> None:
 
 
 def figures() -> None:
-    """The tables of `grid` and `ablations` as docs/results-32-grid.png and docs/results-32-ablations.png."""
+    """What `grid`, `ablations` and `methods` found, as docs/results-32-*.png."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -248,6 +248,21 @@ def figures() -> None:
     panels[0].set_ylim(0, None)
     panels[0].legend(frameon=False, loc="lower left")
     sheet.savefig(HERE.parent / "docs" / "results-32-ablations.png", dpi=130)
+    judged_methods = json.loads((TRUTH.kept / "methods.json").read_text(encoding="utf-8"))
+    names = [row["method"] for row in sorted(judged_methods[SETS[0]], key=lambda row: row["lds"])]
+    sheet, panels = plt.subplots(1, 2, figsize=(9, 5), sharey=True, constrained_layout=True)
+    for panel, name in zip(panels, SETS, strict=True):
+        rows = {row["method"]: row for row in judged_methods[name]}
+        lds, low, high = (100 * np.array([rows[one][key] for one in names]) for key in ("lds", "low", "high"))
+        places = np.arange(len(names))
+        colours = ["#c2571a" if one.startswith("nda") else "#1f5fa8" for one in names]
+        panel.hlines(places, low, high, colors=colours, alpha=0.4, linewidth=3)
+        panel.scatter(lds, places, c=colours, zorder=3, s=28)
+        panel.axvline(0, color="0.6", linewidth=1)
+        panel.set(title=f"{name} queries", xlabel="LDS %")
+        panel.set_yticks(places, [one.replace("**", "").replace("`", "") for one in names])
+        panel.grid(axis="x", alpha=0.25)
+    sheet.savefig(HERE.parent / "docs" / "results-32-methods.png", dpi=130)
 
 
 def chosen() -> None:
@@ -256,14 +271,8 @@ def chosen() -> None:
 
 
 def reported() -> None:
-    """LDS of promising recipes on the other half, and how much of a list two seeds share."""
+    """LDS of promising recipes on the other half."""
     judged(Half(1), REPORTED)
-    print()
-    rows = Half(1).rows[:: len(Half(1).rows) // FEW]
-    for name in ("`cifar`", "3, 5, 5, 7, 9", "**5, 7, 9, 11, 13** (default)"):
-        tops = [np.argsort(-store().scores(replace(REPORTED[name], seed=seed), rows))[:, :10] for seed in (0, 1)]
-        shared = [len(np.intersect1d(*pair)) for pair in zip(*tops, strict=True)]
-        print(f"{name}: two seeds share {np.mean(shared):.1f} of their first 10 after one draw")
 
 
 def methods() -> None:
@@ -302,6 +311,9 @@ def methods() -> None:
         truth = reporting.truths[number]
         compared = compare(scores, truth.subsets, truth.losses, resamples=2000)
         kept[name] = [row | facts.get(row["method"], {}) for row in compared.rows("nda, `cifar`")]
+        gain = compared.difference("nda, **5, 7, 9, 11, 13** (default)", "dtrak")
+        low, high = (100 * end for end in gain.interval)
+        print(f"{name}: default minus dtrak {100 * gain.mean:+.1f} ({low:+.1f} to {high:+.1f})")
     keep("methods", kept)
     print("\n| method | validation | minus `cifar` | generated | minus `cifar` | requires |\n|---|---|---|---|---|---|")
     second = {row["method"]: row for row in kept[SETS[1]]}
@@ -513,19 +525,25 @@ def scaled(side: int) -> Recipe:
     return Recipe(tuple(levels))
 
 
-def times() -> None:
-    """Seconds of one query for each recipe, in turns, the best of three."""
-    train, query = TRUTH.benchmarks[SETS[0]].train, TRUTH.benchmarks[SETS[0]].queries.subset([0])
-    best = dict.fromkeys(REPORTED, np.inf)
+def costs() -> None:
+    """Of each recipe: seconds of one query, in turns, the best of three; and what two seeds share after one draw."""
+    train, query = store().train, store().queries.subset([0])
+    recipes = {name: way for name, way in (CANDIDATES | REPORTED).items() if isinstance(way, Recipe)}
+    seconds = dict.fromkeys(recipes, np.inf)
     for _ in range(3):
-        for name, recipe in REPORTED.items():
+        for name, recipe in recipes.items():
             method = NDA(recipe, compute=Compute()).fit(train)
             begin = time.perf_counter()
             method.attribute(query)
-            best[name] = min(best[name], time.perf_counter() - begin)
-    for name, seconds in best.items():
-        print(f"{name}: {seconds:.2f} s, {seconds / best['`cifar`']:.2f} of `cifar`")
-    keep("times", best)
+            seconds[name] = min(seconds[name], time.perf_counter() - begin)
+    rows, kept = Half(0).rows[:: len(Half(0).rows) // FEW], {}
+    print("| recipe | seconds of `cifar` | two seeds share of 10 |\n|---|---|---|")
+    for name, recipe in recipes.items():
+        tops = [np.argsort(-store().scores(replace(recipe, seed=seed), rows))[:, :10] for seed in (0, 1)]
+        shared = np.mean([len(np.intersect1d(*pair)) for pair in zip(*tops, strict=True)])
+        kept[name] = [seconds[name], seconds[name] / seconds["`cifar`"], shared]
+        print(f"| {name} | {kept[name][1]:.2f} | {shared:.1f} |", flush=True)
+    keep("costs", kept)
 
 
 def keep(name: str, found: object) -> None:
@@ -535,7 +553,7 @@ def keep(name: str, found: object) -> None:
 
 SECTIONS = {
     section.__name__: section
-    for section in (grid, chosen, reported, soft, ablations, figures, methods, ceiling, elsewhere, times)
+    for section in (grid, chosen, reported, soft, ablations, methods, figures, ceiling, elsewhere, costs)
 }
 
 if __name__ == "__main__":
