@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 NATIVE := $(wildcard native/*.*)
 
-.PHONY: demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality pictures attack scale profile clean
+.PHONY: demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality removal pictures attack scale profile clean
 
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
@@ -93,9 +93,18 @@ truth: $(VENV)/installed
 	  nice -n 19 $(BIN)/python benchmarks/truth.py $$name 1/2 & nice -n 19 $(BIN)/python benchmarks/truth.py $$name 2/2; wait; \
 	  $(BIN)/python benchmarks/truth.py $$name pack; done
 
-# Recipes judged by the truth at 32 x 32, as far as it is there; an hour, goes on where it was stopped.
+# Recipes and all methods judged by the truth at 32 x 32; two hours, goes on where it was stopped.
 quality: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python benchmarks/quality.py
+
+# What models make of a picture when the images that it resembles are removed: a table of docs/results.md. An hour;
+# goes on where it was stopped.
+removal: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(BIN)/python benchmarks/removal.py prepare
+	nice -n 19 $(BIN)/python benchmarks/removal.py 1/2 & nice -n 19 $(BIN)/python benchmarks/removal.py 2/2; wait
+	$(BIN)/python benchmarks/removal.py tables
 
 # How often the source of a changed photograph is found: a table of docs/results.md.
 pictures: $(VENV)/installed
