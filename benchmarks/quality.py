@@ -383,7 +383,6 @@ def soft() -> None:
     """
     half, found = Half(0), {}
     half.queries = [rows[::2] for rows in half.queries]
-    del half.truths
     train, queries = store().train, store().queries
     pixels = train.block(0, len(train))
     for t, sides in SOFT.items():

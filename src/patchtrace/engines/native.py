@@ -81,10 +81,11 @@ class NativeEngine(Engine):
 
     def least_bytes(self, comparison: Comparison, shape: tuple[int, int, int]) -> int:
         """The tables of one thread, in float64."""
-        rows, columns = _axes(comparison, shape[1:])
-        patchwork, wide = False, True  # only small pictures have a patchwork
-        sizes = rows, columns, comparison.taps, comparison.pool
-        return int(kernel().scratch_bytes(*shape, *sizes, patchwork, wide, self.instructions))
+        return self._scratch(comparison, shape, patchwork=False)  # only small pictures have a patchwork
+
+    def _scratch(self, comparison: Comparison, shape: tuple[int, int, int], *, patchwork: bool) -> int:
+        sizes = *_axes(comparison, shape[1:]), comparison.taps, comparison.pool
+        return int(kernel().scratch_bytes(*shape, *sizes, patchwork, True, self.instructions))
 
     def compare(self, question: Question) -> BlockResult:
         """See :class:`patchtrace.engines.contract.Engine`.
@@ -95,7 +96,7 @@ class NativeEngine(Engine):
         query, comparison = question.query, question.comparison
         channels, height, width = question.block.shape[1:]
         rows, columns = _axes(comparison, (height, width))
-        each = self.least_bytes(comparison, (channels, height, width))
+        each = self._scratch(comparison, (channels, height, width), patchwork=query.noise is not None)
         block = np.ascontiguousarray(question.block, dtype=np.float32)
         mean, squares = kernel().colour(block, comparison.border != "zero", self.threads)
         mean = np.array(mean)

@@ -18,9 +18,9 @@ from patchtrace.recipe import Recipe
 TOGETHER = 16
 #: What a query patch costs besides its pairs, in pairs: at 32 x 32 a draw at P 21 takes half the time of one at P 5.
 WORK_OF_A_PATCH = 300
-#: Limit of patches within the picture for a patchwork: up to it, its tables of an image stay in the cache. Pictures
-#: with more patches are sampled in pairs; they have so many that chance matters less.
-PATCHWORK_PATCHES = 256
+#: Limits of patches within the picture for a patchwork, by their side: its tables grow with the square of their number.
+#: Smaller patches are sampled in pairs where there are many, which is as good for them (docs/stability.md).
+PATCHWORK_PATCHES = {1: 256, 7: 700}
 
 
 class ScaleStep(NamedTuple):
@@ -114,8 +114,7 @@ class Plan:
                 patches = comparison.patches(*size)
                 cost = comparison.pairs(*size) + WORK_OF_A_PATCH * patches
                 steps.append(ScaleStep(Part(level.t, scale.patch, scale.pool), comparison, weight, patches, cost))
-            inside = [math.prod(len(step.comparison.inside(side)) for side in size) for step in steps]
-            patchwork = recipe.draws != 1 and all(count <= PATCHWORK_PATCHES for count in inside)
+            patchwork = recipe.draws != 1 and all(_few_enough(step.comparison, size) for step in steps)
             levels.append(LevelPlan(level.t, *recipe.noise_at(level.t), tuple(steps), patchwork))
         return cls(recipe, tuple(levels))
 
@@ -139,3 +138,9 @@ class Plan:
             for first, last in pieces:
                 noise = level.t, level.signal, level.sigma, self.recipe.seed, level.patchwork
                 yield number, Draws(*noise, first, last)
+
+
+def _few_enough(comparison: Comparison, size: tuple[int, int]) -> bool:
+    """Whether a patchwork is the better way to sample patches of this size in pictures of that one."""
+    inside = math.prod(len(comparison.inside(side)) for side in size)
+    return inside <= max(most for taps, most in PATCHWORK_PATCHES.items() if comparison.taps >= taps)
