@@ -42,8 +42,8 @@ SEEDS = (1, 2)
 REFERENCE_SEED, FIRST_QUERY = 1000, 200
 #: Queries, draw limit of their references, and the rules that are tried, for each number of images.
 PLANS: dict[int, tuple[int, int, tuple[str, ...]]] = {
-    500: (6, 64, ("new", "old")),
-    5_000: (4, 16, ("new", "old")),
+    500: (6, 24, ("new", "old")),
+    5_000: (3, 8, ("new", "old")),
     50_000: (2, 2, ("new",)),
     1_000_000: (1, 0, ("new",)),
 }

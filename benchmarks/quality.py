@@ -11,6 +11,7 @@
     .venv/bin/python benchmarks/quality.py ceiling       # how well one seed of the models predicts another
     .venv/bin/python benchmarks/quality.py elsewhere     # the default on other truths
     .venv/bin/python benchmarks/quality.py costs         # seconds of a query, and what two seeds share, for all recipes
+    .venv/bin/python benchmarks/quality.py first_draw    # the same for the first draw of a run without options
 
 A recipe is chosen on a quarter of the queries and every second subset, and reported on another quarter and the other
 subsets: subsets, not queries, limit the precision.
@@ -34,7 +35,7 @@ from scipy.stats import rankdata, spearmanr
 from truth import HERE, SETS, TRUTHS, cifar2
 
 from patchtrace.compute import Compute
-from patchtrace.engines import NoisyQuery
+from patchtrace.engines import Job, LocalWork, NoisyQuery, get_engine
 from patchtrace.evaluate import GroundTruth
 from patchtrace.evaluate.axes import ALL_LEVELS, Axes
 from patchtrace.evaluate.lds import LDSComparison, compare
@@ -44,7 +45,7 @@ from patchtrace.evaluate.truth import split
 from patchtrace.images import ImageSet
 from patchtrace.methods.base import METHODS, Resources
 from patchtrace.nda import NDA
-from patchtrace.nda.plan import Draws
+from patchtrace.nda.plan import Draws, Plan
 from patchtrace.recipe import TIMESTEPS, Level, Recipe, Scale
 
 TRUTH = TRUTHS["truth32"]
@@ -538,11 +539,45 @@ def costs() -> None:
     rows, kept = Half(0).rows[:: len(Half(0).rows) // FEW], {}
     print("| recipe | seconds of `cifar` | two seeds share of 10 |\n|---|---|---|")
     for name, recipe in recipes.items():
-        tops = [np.argsort(-store().scores(replace(recipe, seed=seed), rows))[:, :10] for seed in (0, 1)]
-        shared = np.mean([len(np.intersect1d(*pair)) for pair in zip(*tops, strict=True)])
+        shared = in_common(*(store().scores(replace(recipe, seed=seed), rows) for seed in (0, 1)))
         kept[name] = [seconds[name], seconds[name] / seconds["`cifar`"], shared]
         print(f"| {name} | {kept[name][1]:.2f} | {shared:.1f} |", flush=True)
     keep("costs", kept)
+
+
+def first_draw() -> None:
+    """The same for the first draw of a run without options, in which patches have a noise of their own."""
+    rows = Half(0).rows[:: len(Half(0).rows) // FEW]
+    kept = {}
+    for name, recipe in (("default", DEFAULT), ("`cifar`", PRESET)):
+        begin = time.process_time()
+        plain = in_common(*(one_draw(replace(recipe, seed=seed), rows) for seed in (0, 1)))
+        middle = time.process_time()
+        works = in_common(*(one_draw(replace(recipe, draws="auto", seed=seed), rows) for seed in (0, 1)))
+        cost = (time.process_time() - middle) / (middle - begin)
+        kept[name] = {"plain": plain, "own noise": works, "time": cost}
+        print(f"{name}: {plain:.1f} of 10, {works:.1f} with own noise in {cost:.2f} of the time", flush=True)
+    keep("first-draw", kept)
+
+
+def one_draw(recipe: Recipe, rows: Rows) -> Scores:
+    """Scores by the first draw of each level."""
+    train, queries = store().train, store().queries
+    plan, compute = Plan.of(recipe, train.shape[1:]), Compute()
+    work = LocalWork(get_engine(compute, len(train) * plan.steps[0].cost), train, compute.budget)
+    found = np.zeros((len(rows), len(train)))
+    for place, row in enumerate(rows):
+        for number, draws in plan.walk([[(0, 1)]] * len(plan.levels)):
+            query, steps = draws.on(queries.block(row, row + 1)[0]), plan.levels[number].steps
+            masses = work.masses(Job(query, step.comparison) for step in steps)
+            found[place] += sum(step.weight * mass[0] for step, mass in zip(steps, masses, strict=True))
+    return found
+
+
+def in_common(one: Scores, other: Scores) -> float:
+    """How many of the first ten images two seeds share, in the mean over queries."""
+    tops = [np.argsort(-scores)[:, :10] for scores in (one, other)]
+    return float(np.mean([len(np.intersect1d(*pair)) for pair in zip(*tops, strict=True)]))
 
 
 def keep(name: str, found: object) -> None:
@@ -552,7 +587,7 @@ def keep(name: str, found: object) -> None:
 
 SECTIONS = {
     section.__name__: section
-    for section in (grid, chosen, reported, soft, ablations, methods, figures, ceiling, elsewhere, costs)
+    for section in (grid, chosen, reported, soft, ablations, methods, figures, ceiling, elsewhere, costs, first_draw)
 }
 
 if __name__ == "__main__":
