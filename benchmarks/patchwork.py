@@ -4,10 +4,10 @@
     .venv/bin/python benchmarks/patchwork.py default    # the levels of the default recipe: pairs or patchworks?
 
 The first: patches of 21 x 21 at t 400 and 500 of preset cifar, 200 CIFAR-2 images, 2 queries, 16 noises, in NumPy. For
-each noise the shares of all query patches are computed with the noise and with its negative, where it is and moved by half of the
-interior (corner patches: with the noise turned). From these, put together patch by patch, follow all kinds of draws:
-their variance, over the first 20 images, says how many plain draws one of them is worth. The second compares as the
-package does, 300 images and 3 queries.
+each noise the shares of all query patches are computed with the noise and with its negative, where it is and moved by
+half of the interior (corner patches: with the noise turned). From these, put together patch by patch, follow all kinds
+of draws: their variance, over the first 20 images, says how many plain draws one of them is worth. The second compares
+as the package does, 300 images and 3 queries.
 """
 
 from __future__ import annotations
