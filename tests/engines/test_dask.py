@@ -69,7 +69,7 @@ def pieces(images=None, count=3):
     jobs = [
         Job(
             NoisyQuery.of(train.block(q, q + 1)[0], noise, 0.8, 0.6),
-            replace(comparison, views=(View(mirrored=True),) * (q % 2)),
+            replace(comparison, views=VIEWS[: q % 3]),
         )
         for q in range(count)
     ]

@@ -149,7 +149,8 @@ def test_a_mirrored_image_is_matched_in_its_mirror_and_placed_in_the_image_itsel
 
 
 def test_an_enlarged_image_is_matched_in_its_enlargement_and_placed_in_the_image_itself():
-    train = ImageSet.open(pictures(6, 5, (16, 16, 3)))
+    pixels = np.random.default_rng(5).uniform(-1, 1, (6, 3, 16, 16)).astype(np.float32)
+    train = ImageSet.open(pixels)
     crop = View(zoom=2.0).crops((16, 16), 3)[-1]  # the lower right of the enlarged picture
     query = ImageSet(crop.of(train.pixels[4:5]), ("q",))
     recipe = Recipe((Level(50, (Scale(3),)),), views="flips,zoom:2")
