@@ -209,3 +209,15 @@ def test_progress_reaches_its_total(train, queries):
     seen = []
     explain(made(train, queries), queries, train, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1][0] == seen[-1][1] > 0
+
+
+def test_a_result_of_before_there_were_views_loads_and_is_explained_as_it_was(train, queries, tmp_path):
+    result = made(train, queries, replace(RECIPE, views="flips"))
+    recipe = {name: value for name, value in result.settings["recipe"].items() if name != "views"} | {"flips": True}
+    replace(result, settings={**result.settings, "recipe": recipe}).save(tmp_path / "run")
+    loaded = Attribution.load(tmp_path / "run")
+    assert loaded.nda.recipe == result.nda.recipe
+    for found, expected in zip(
+        explain(loaded, queries, train).grids, explain(result, queries, train).grids, strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-9)
