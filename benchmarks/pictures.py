@@ -14,6 +14,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,9 @@ def recipe(*patches: int) -> Recipe:
 #: One draw each.
 METHODS: dict[str, Callable[[], Method]] = {
     "3, 5, 5, 7, 9": lambda: NDA(recipe(3, 5, 5, 7, 9)),
-    "5, 7, 9, 11, 13": lambda: NDA(Recipe.preset("patchtrace")),
+    "5, 7, 9, 11, 13": lambda: NDA(recipe(5, 7, 9, 11, 13)),
+    "flips": lambda: NDA(Recipe.preset("patchtrace")),
+    "flips, zoom 1.5": lambda: NDA(replace(Recipe.preset("patchtrace"), views=("flips", "zoom:1.5"))),
     "3, 5, 7, 9, 11": lambda: NDA(recipe(3, 5, 7, 9, 11)),
     "cifar": lambda: NDA(Recipe.preset("cifar")),
     "pixel": PixelSimilarity,

@@ -43,7 +43,7 @@ VALUES = {
     "k": "10,100",
     "draws": "1,2",
 }
-BASE = ["--draws", "1", "--flips", "--threads", "2"]
+BASE = ["--draws", "1", "--views", "flips", "--threads", "2"]
 BASE += [word for name, values in VALUES.items() for word in ("--values", f"{name}={values}")]
 
 

@@ -191,7 +191,7 @@ def recall() -> None:
     """How many of the best of a many-draw exact reference are in shortlists of any length."""
     train, queries = _recall_images()
     best = _reference(train, queries)
-    recipe, factor = Recipe.preset("patchtrace"), coarse_factor(train.shape[1:])
+    recipe, factor = replace(Recipe.preset("patchtrace"), views=()), coarse_factor(train.shape[1:])
 
     def looked_at(images: ImageSet, query: ImageSet, factor: int) -> np.ndarray:
         found = NDA(coarse_recipe(recipe, factor)).fit(images.smaller(factor)).attribute(query.smaller(factor))
@@ -229,7 +229,7 @@ def _recall_images() -> tuple[ImageSet, ImageSet]:
 
 def _reference(train: ImageSet, queries: ImageSet) -> np.ndarray:
     """Scores of many exact draws; kept, some queries at a time, for they take long."""
-    recipe = replace(Recipe.preset("patchtrace"), draws=RECALL["draws"])
+    recipe = replace(Recipe.preset("patchtrace"), views=(), draws=RECALL["draws"])
     method = NDA(recipe, checkpoint=WORK / "reference-unfinished").fit(train)
     scores = []
     for first in range(0, len(queries), 4):

@@ -18,7 +18,7 @@ PACKAGE = Path(patchtrace.__file__).parent
 LAYERS = [
     ["errors", "_native"],
     ["checks", "files", "progress"],
-    ["schedule", "cache", "compute"],
+    ["schedule", "cache", "compute", "views"],
     ["recipe", "images", "provenance"],
     ["nda_details"],
     ["attribution"],

@@ -35,9 +35,9 @@ def recipes(draw):
             )
         ),
         draws=draw(st.integers(1, 100)),
-        flips=draw(st.booleans()),
+        views=draw(st.lists(st.sampled_from(["flips", "zoom:1.5", "zoom:2.25"]))),
         exponent=draw(st.floats(0.1, 10)),
-        seed=draw(st.integers(0, 2**63)),
+        seed=draw(st.integers(0, 2**63 - 1)),
         note=draw(st.text(st.characters(exclude_categories=["Cs"]))),
     )
 
@@ -82,7 +82,14 @@ def test_recipes_are_frozen():
         (lambda: replace(SIMPLE, draws=0), "at least 1"),
         (lambda: replace(SIMPLE, seed=-1), "at least 0"),
         (lambda: replace(SIMPLE, exponent=0), "greater than 0"),
-        (lambda: replace(SIMPLE, flips="yes"), "true or false"),
+        (lambda: replace(SIMPLE, views="flop"), "'flop' is not a view: use flips, zoom:1.5"),
+        (lambda: replace(SIMPLE, views=["zoom:0.5"]), "more than 1, up to 4"),
+        (lambda: replace(SIMPLE, views=["zoom:1"]), "more than 1, up to 4"),
+        (lambda: replace(SIMPLE, views=["zoom:nan"]), "more than 1, up to 4"),
+        (lambda: replace(SIMPLE, views=True), "views is True: use flips"),
+        (lambda: replace(SIMPLE, views="zoom:4").check(5, 5), "more than 100: use smaller patches or zooms"),
+        (lambda: Recipe.from_toml("flips = 'yes'\nlevels = []"), r"use views = \['flips'\]"),
+        (lambda: Recipe.from_toml("flips = true\nviews = []\nlevels = []"), r"use views = \['flips'\]"),
         (lambda: replace(SIMPLE, border="mirror"), "match, zero, valid"),
         (lambda: replace(SIMPLE, pooling="max"), "orthonormal, mean"),
         (lambda: replace(SIMPLE, schedule="linear"), "ddpm-linear"),
@@ -119,12 +126,12 @@ def test_cifar_preset_is_the_paper_s():
     assert [level.t for level in recipe.levels] == [100, 200, 300, 400, 500]
     assert [level.scales[0] for level in recipe.levels] == [Scale(p, 1, 0.75) for p in (5, 7, 9, 21, 21)]
     assert [level.scales[1] for level in recipe.levels] == [Scale(p, 2, 0.25) for p in (8, 8, 10, 20, 20)]
-    assert (recipe.k, recipe.border, recipe.pooling, recipe.draws, recipe.flips) == (
+    assert (recipe.k, recipe.border, recipe.pooling, recipe.draws, recipe.views) == (
         100,
         "match",
         "orthonormal",
         1,
-        False,
+        (),
     )
 
 
@@ -157,6 +164,17 @@ def test_for_size_has_the_full_scale_of_the_paper_at_the_size_of_celeba():
         [level.scales[0].patch for level in one.levels] for one in (Recipe.for_size(64, 64), Recipe.preset("celeba"))
     )
     assert ours == theirs
+
+
+def test_the_default_compares_mirrored_images_too_and_the_paper_does_not():
+    assert Recipe.for_size(12, 32).views == Recipe.preset("patchtrace").views == ("flips",)
+    assert all(Recipe.preset(name).views == () for name in ("cifar", "celeba", "cifar-stable", "celeba-stable"))
+
+
+@pytest.mark.parametrize(("flips", "views"), [("flips = true", ("flips",)), ("flips = false", ()), ("", ())])
+def test_recipes_of_before_there_were_views_load_as_they_were(flips, views):
+    recipe = Recipe.from_toml(f"{flips}\n{SIMPLE.to_toml().replace('views = []', '')}")
+    assert recipe == replace(SIMPLE, views=views)
 
 
 def test_numbers_of_numpy_become_plain_ones():

@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 from patchtrace.checks import brief, choice, positive, store, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.schedule import NAMES, Schedule
+from patchtrace.views import FLIPS, MOST_PICTURES, View, view_names
 
 Border = Literal["match", "zero", "valid"]
 Pooling = Literal["orthonormal", "mean"]
@@ -116,8 +117,9 @@ class Recipe:
         Noise schedule, by name or as an object.
     draws : int or "auto", default 1
         Number of noise draws to average; ``auto``: until :class:`Stopping` is satisfied.
-    flips : bool, default False
-        Also compare with mirrored training images, and add each mirror's mass to its image.
+    views : list of str, or str with commas, default none
+        What else of each training image is compared, with its mass added to the image: ``flips``, its mirror image;
+        ``zoom:1.5``, the image enlarged 1.5 times.
     exponent : float, default 1.0
         The final scores are raised to this power. Shares are not.
     seed : int, default 0
@@ -142,7 +144,7 @@ class Recipe:
     pooling: Pooling = "orthonormal"
     schedule: str | Schedule = "ddpm-linear"
     draws: int | Literal["auto"] = 1
-    flips: bool = False
+    views: tuple[str, ...] = ()
     exponent: float = 1.0
     seed: int = 0
     note: str = field(default="", compare=False)
@@ -157,8 +159,6 @@ class Recipe:
             )
         choice("border", self.border, get_args(Border))
         choice("pooling", self.pooling, get_args(Pooling))
-        if not isinstance(self.flips, bool):
-            raise PatchtraceError(f"flips is {brief(self.flips)}: use true or false")
         if not isinstance(self.note, str):
             raise PatchtraceError(f"note is {brief(self.note)}: use a text in quotes")
         store(
@@ -166,6 +166,7 @@ class Recipe:
             levels=levels,
             k=whole("k", self.k, 1),
             draws=_draws(self.draws),
+            views=view_names(self.views),
             exponent=positive("exponent", self.exponent),
             seed=whole("seed", self.seed, 0),
         )
@@ -201,6 +202,12 @@ class Recipe:
                     raise PatchtraceError(
                         f"a patch of {scale.patch} at t = {level.t} is larger than the {height} x {width} image: "
                         f"use a patch of at most {side}"
+                    )
+                pictures = sum(len(View.named(view).crops((height, width), scale.patch)) for view in self.views)
+                if pictures > MOST_PICTURES:
+                    raise PatchtraceError(
+                        f"the views {','.join(self.views)} take {pictures} pictures of each {height} x {width} image "
+                        f"with patches of {scale.patch}, more than {MOST_PICTURES}: use smaller patches or zooms"
                     )
 
     # -- presets and files -----------------------------------------------------------------------------
@@ -269,7 +276,7 @@ class Recipe:
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> Recipe:
         """Read a recipe from plain data, as ``to_dict`` gives it."""
-        settings = _known(Recipe, table, "recipe")
+        settings = _known(Recipe, _with_views(table), "recipe")
         tables = _tables("levels", settings["levels"])
         settings["levels"] = tuple(
             Level(**_known(Level, level, "level") | {"scales": _scales(level)}) for level in tables
@@ -307,11 +314,9 @@ class Recipe:
             f"t {level.t}: " + " + ".join(f"{s.patch}" + (f"/{s.pool}" if s.pool > 1 else "") for s in level.scales)
             for level in self.levels
         )
-        extras = "".join(
-            f", {name} {getattr(self, name)}"
-            for name, usual in (("draws", 1), ("flips", False), ("exponent", 1.0))
-            if getattr(self, name) != usual
-        )
+        extras = f", draws {self.draws}" if self.draws != 1 else ""
+        extras += f", views {','.join(self.views)}" if self.views else ""
+        extras += f", exponent {self.exponent}" if self.exponent != 1 else ""
         return f"k {self.k}, border {self.border}{extras}; {levels}"
 
 
@@ -399,6 +404,16 @@ def _known(kind: type, table: object, what: str) -> dict[str, Any]:
     return dict(table)
 
 
+def _with_views(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The table of a recipe with ``views``, where it is of before there were any and has ``flips``."""
+    if not isinstance(table, Mapping) or "flips" not in table:
+        return table
+    if not isinstance(table["flips"], bool) or "views" in table:
+        raise PatchtraceError(f"flips is {brief(table['flips'])}: use views = ['flips'] instead")
+    rest = {name: value for name, value in table.items() if name != "flips"}
+    return {**rest, "views": [FLIPS] if table["flips"] else []}
+
+
 def _tables(name: str, value: object) -> list[Any]:
     if not isinstance(value, list | tuple):
         raise PatchtraceError(f"{name} must be a list of tables, not {brief(value)}")
@@ -445,6 +460,7 @@ _SETTLED = "with as many draws of the noise as the list needs to settle"
 PRESETS: Mapping[str, Recipe] = {
     "patchtrace": Recipe(
         tuple(Level(t, (Scale(patch),)) for t, patch in zip(TIMESTEPS, (5, 7, 9, 11, 13), strict=True)),
+        views=(FLIPS,),
         note="preset patchtrace: patch sizes that predict retraining and find sources well (docs/results.md)",
     ),
     **PAPER,

@@ -29,7 +29,9 @@ def study(tmp_path):
             Image.fromarray(coarse.repeat(2, axis=0).repeat(2, axis=1)).save(tmp_path / folder / f"{number:02d}.png")
     train, queries = (ImageSet.open(tmp_path / folder) for folder in ("train", "queries"))
     subsets = make_subsets(20, 32)
-    losses = -(subsets @ PartialScores(train, queries, compute=Compute(threads=1)).scores(replace(BASE, flips=True)).T)
+    losses = -(
+        subsets @ PartialScores(train, queries, compute=Compute(threads=1)).scores(replace(BASE, views=("flips",))).T
+    )
     losses += 0.3 * losses.std(axis=0) * rng.standard_normal(losses.shape)
     GroundTruth(subsets, losses, train.ids, queries.ids, {"train": train.fingerprint()}).save(tmp_path / "truth.npz")
     (tmp_path / "base.toml").write_text(BASE.to_toml())
@@ -71,7 +73,7 @@ def test_tune_writes_a_recipe_that_attribute_takes(call, study, tmp_path):
     assert "flatters" in out
     assert "had no say" in out
     assert str(best) in err
-    assert Recipe.load(best).flips
+    assert Recipe.load(best).views == ("flips",)
     assert {path.name for path in best.parent.iterdir()} == {
         "recipe.toml",
         "recipe.csv",

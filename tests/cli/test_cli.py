@@ -90,10 +90,37 @@ def test_every_method_runs(call, photos, query, method):
 def test_recipe_file_and_changes_to_it(call, photos, query, tmp_path):
     call("recipe", "show", "--preset", "quick")
     (tmp_path / "mine.toml").write_text(Recipe.preset("quick").to_toml().replace("k = 100", "k = 3"))
-    options = ("--recipe", tmp_path / "mine.toml", "--draws", 2, "--flips", "--seed", 9, "--size", 12, "--json")
+    options = (
+        "--recipe",
+        tmp_path / "mine.toml",
+        "--draws",
+        2,
+        "--views",
+        "zoom:1.5,flips",
+        "--seed",
+        9,
+        "--size",
+        12,
+        "--json",
+    )
     _, out, _ = call("attribute", query, "--train", photos, *options)
     recipe = json.loads(out)["settings"]["recipe"]
-    assert (recipe["k"], recipe["draws"], recipe["flips"], recipe["seed"]) == (3, 2, True, 9)
+    assert (recipe["k"], recipe["draws"], recipe["views"], recipe["seed"]) == (3, 2, ["flips", "zoom:1.5"], 9)
+
+
+def test_mirrored_images_are_compared_unless_there_are_to_be_no_views(call, photos, query):
+    found = []
+    for options in ((), ("--views", "flips"), ("--views", "none")):
+        _, out, _ = call("attribute", query, "--train", photos, "--size", 12, "--draws", 1, *options, "--json")
+        found.append((json.loads(out)["settings"]["recipe"]["views"], json.loads(out)["queries"]))
+    assert [views for views, _ in found] == [["flips"], ["flips"], []]
+    assert found[0][1] == found[1][1] != found[2][1]
+
+
+def test_a_view_that_there_is_not_is_refused_with_those_there_are(call, photos, query):
+    code, _, err = call("attribute", query, "--train", photos, "--views", "zoom:9")
+    assert code == 2
+    assert "zoom:1.5" in err
 
 
 def test_parts_are_kept_on_request(call, photos, query, tmp_path):
@@ -507,7 +534,7 @@ def test_influence_is_a_method_of_the_command_line(call, photos, query):
     assert found["settings"]["draws"] == 1
     assert found["settings"]["seed"] == 4
     assert found["queries"][0]["ranking"][0]["id"] == "2.png"
-    code, _, err = call(*arguments, "--flips")
+    code, _, err = call(*arguments, "--views", "flips")
     assert code == 2
     assert "machine-influence" in err
 

@@ -73,9 +73,9 @@ def test_largest_and_smallest_shares_have_room(look):
 
 def test_matches_that_are_shown_lie_apart():
     matches = [
-        Match((0, 0), (0, 0), 5, 100, 1, 0.9),
-        Match((1, 0), (1, 0), 5, 100, 1, 0.8),
-        Match((9, 9), (3, 3), 5, 100, 1, 0.7),
+        Match((0, 0), (0, 0), 5, 100, 1, 0.9, "", 5),
+        Match((1, 0), (1, 0), 5, 100, 1, 0.8, "", 5),
+        Match((9, 9), (3, 3), 5, 100, 1, 0.7, "", 5),
     ]
     assert [match.query for match in _apart(matches)] == [(0, 0), (9, 9)]
 

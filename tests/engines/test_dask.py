@@ -25,13 +25,15 @@ from patchtrace.engines import dask as dask_work
 from patchtrace.engines.native import NativeEngine, instruction_sets
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding, ImageSet
+from patchtrace.views import View
 
 pytestmark = pytest.mark.slow
 
 RNG = np.random.default_rng(3)
 TRAIN = RNG.integers(0, 256, (120, 10, 9, 3), dtype=np.uint8)
 QUERIES = TRAIN[[4, 9]]
-RECIPE = Recipe((Level(100, (Scale(3), Scale(5))), Level(300, (Scale(5),))), draws=6, flips=True)
+VIEWS = View(mirrored=True), View(zoom=1.5)
+RECIPE = Recipe((Level(100, (Scale(3), Scale(5))), Level(300, (Scale(5),))), draws=6, views=("flips",))
 MEMORY = 1 << 30
 
 
@@ -65,7 +67,10 @@ def pieces(images=None, count=3):
     noise = np.random.default_rng(1).standard_normal((2, *train.shape)).astype(np.float32)
     comparison = Comparison(3, 1, "orthonormal", "match", 5)
     jobs = [
-        Job(NoisyQuery.of(train.block(q, q + 1)[0], noise, 0.8, 0.6), replace(comparison, flips=bool(q % 2)))
+        Job(
+            NoisyQuery.of(train.block(q, q + 1)[0], noise, 0.8, 0.6),
+            replace(comparison, views=VIEWS[: q % 3]),
+        )
         for q in range(count)
     ]
     return train, jobs, list(native_work(train).masses(jobs))
@@ -118,7 +123,7 @@ def test_no_bit_depends_on_the_tasks(two, monkeypatch, pairs_of_a_task, blocks_o
 def test_versions_that_do_not_fit_together_are_compared_one_after_the_other(two):
     train, jobs, here = pieces()
     memory = 200_000
-    flipped = replace(jobs[0].comparison, flips=True)
+    flipped = replace(jobs[0].comparison, views=VIEWS[:1])
     size, _, together = native_work(train, memory).cut(Job(jobs[0].query, flipped))
     assert (size, together) == (8, 1)
     for one, other in zip(on(two, train, memory)(jobs), here, strict=True):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from engines.strategies import cases
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
@@ -16,6 +16,7 @@ from patchtrace.compute import Budget
 from patchtrace.engines import Comparison, Job, LocalWork, NoisyQuery, Question, fold, get_engine
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
+from patchtrace.views import View
 
 ROOMY = 1 << 30
 
@@ -24,9 +25,9 @@ def as_set(block):
     return ImageSet(block, tuple(map(str, range(len(block)))))
 
 
-def masses(case, block=None, flips=False, memory=ROOMY, engine="reference", progress=None):
+def masses(case, block=None, views=(), memory=ROOMY, engine="reference", progress=None):
     train = as_set(case.block if block is None else block)
-    job = Job(case.query, replace(case.comparison, flips=flips), progress)
+    job = Job(case.query, replace(case.comparison, views=views), progress)
     (found,) = LocalWork(get_engine(Compute(engine=engine)), train, Budget(memory)).masses([job])
     return found
 
@@ -67,7 +68,7 @@ def test_a_mirror_is_one_more_image_whose_mass_goes_to_its_image(case):
     both = np.concatenate([case.block, case.block[..., ::-1]])
     separate = masses(case, both)
     expected = separate[:, : len(case.block)] + separate[:, len(case.block) :]
-    np.testing.assert_allclose(masses(case, flips=True), expected, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(masses(case, views=(View(mirrored=True),)), expected, rtol=1e-5, atol=1e-9)
 
 
 @given(cases())
@@ -118,15 +119,15 @@ def test_progress_counts_every_image_once_for_each_version(case):
 
 
 @pytest.mark.parametrize("patchwork", [False, True])
-@pytest.mark.parametrize("flips", [False, True])
+@pytest.mark.parametrize("views", [(), (View(mirrored=True),), (View(zoom=1.5),)])
 @pytest.mark.parametrize("size", [(9, 8), (16, 15)])  # the first is small enough for float64 throughout
-def test_no_bit_depends_on_threads_or_on_what_goes_together(monkeypatch, patchwork, flips, size):
+def test_no_bit_depends_on_threads_or_on_what_goes_together(monkeypatch, patchwork, views, size):
     """Blocks are the same for everybody; how many versions are compared at once is not."""
     rng = np.random.default_rng(1)
     train = as_set(rng.uniform(-1, 1, (60, 3, *size)).astype(np.float32))
     noise = rng.standard_normal((6, 3, *size)).astype(np.float32)
     query = NoisyQuery.of(train.pixels[7], noise, 0.8, 0.6, patchwork=patchwork)
-    comparison = Comparison(3, 1, "orthonormal", "match", 5, flips)
+    comparison = Comparison(3, 1, "orthonormal", "match", 5, views)
     monkeypatch.setattr(fold, "MOST_IMAGES", 16)
     cuts, found = set(), []
     scale = size[0] * size[1] / 72
@@ -190,3 +191,33 @@ def test_small_pictures_are_compared_under_any_budget():
     for engine in ("blocked", "native"):
         comparison = Comparison(5, 1, "orthonormal", "match", 100)
         fold.check_room(get_engine(Compute(engine=engine)), [comparison], (3, 64, 64), Budget(0))
+
+
+VIEWS = (View(mirrored=True), View(zoom=1.5))
+
+
+@given(cases(most_images=3), st.sampled_from(["reference", "blocked", "native", "torch", "convolution"]))
+def test_views_are_further_images_whose_masses_go_to_their_image(case, engine):
+    """The oracle of any engine's views: the reference, with each of their pictures as an image of the set."""
+    size = case.block.shape[2:]
+    assume(sum(len(view.crops(size, case.comparison.patch)) for view in VIEWS) <= 20)
+    crops = case._replace(comparison=replace(case.comparison, views=VIEWS)).comparison.crops(*size)
+    separate = masses(case, np.concatenate([crop.of(case.block) for crop in crops]))
+    expected = separate.reshape(len(separate), len(crops), -1).sum(axis=1)
+    found = masses(case, views=VIEWS, engine=engine)
+    tolerance = 3e-5 if engine == "convolution" else 1e-5
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=1e-6 * expected.max())
+
+
+@given(cases(most_images=3))
+def test_colours_of_views_go_to_their_image(case):
+    work, query = LocalWork(get_engine(Compute(engine="reference")), as_set(case.block), Budget(ROOMY)), case.query
+    crops = replace(case.comparison, views=VIEWS[:1]).crops(*case.block.shape[2:])
+    all_of_them = work._replace(train=as_set(np.concatenate([crop.of(case.block) for crop in crops])))
+    jobs = Job(query, replace(case.comparison, views=VIEWS[:1])), Job(query, case.comparison)
+    found = []
+    for one, job in zip((work, all_of_them), jobs, strict=True):
+        with one.compared(job, colours=True) as blocks:
+            found.append(np.concatenate([part[..., None, None] * block.colour for _, part, block in blocks], axis=2))
+    count = len(case.block)
+    np.testing.assert_allclose(found[0], found[1][:, :, :count] + found[1][:, :, count:], rtol=1e-5, atol=1e-7)

@@ -40,7 +40,7 @@ def ablation(truth, train=TRAIN, queries=QUERIES, **options):
         ("border", "zero", replace(TWO, border="zero")),
         ("pooling", "mean", replace(TWO, pooling="mean")),
         ("draws", 4, replace(TWO, draws=4)),
-        ("flips", "with", replace(TWO, flips=True)),
+        ("flips", "with", replace(TWO, views=("flips",))),
         ("exponent", 2, replace(TWO, exponent=2)),
     ],
 )

@@ -30,7 +30,7 @@ RECIPES = {
     "one scale alone": with_gamma(TWO, 0),
     "patchworks": replace(TWO, draws=3),
     "many draws": replace(TWO, draws=20),
-    "flips": replace(TWO, flips=True, draws=2),
+    "flips": replace(TWO, views=("flips",), draws=2),
     "exponent": replace(TWO, exponent=1.5),
     "zero, mean": replace(TWO, border="zero", pooling="mean", seed=3),
     "valid, all patches": replace(TWO, border="valid", k=10**6),

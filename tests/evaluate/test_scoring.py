@@ -81,7 +81,7 @@ def test_errors_say_what_would_be_right(pictures, tmp_path):
 
 def test_nda_has_the_usual_recipe_unless_there_is_another(pictures):
     assert fitted("nda", Resources(train=pictures)).recipe_ == usual_recipe(pictures)
-    assert (usual_recipe(pictures).draws, usual_recipe(pictures).flips) == (4, True)
+    assert (usual_recipe(pictures).draws, usual_recipe(pictures).views) == (4, ("flips",))
 
 
 def test_what_a_method_requires_is_what_its_class_says():

@@ -24,7 +24,7 @@ def tuning(truth, base=TWO, **options):
 
 
 def test_it_finds_the_better_setting_through_noise():
-    better = replace(TWO, flips=True, exponent=2)
+    better = replace(TWO, views=("flips",), exponent=2)
     found = tuning(truth_of(better, noise=0.5)).run(["flips", "border", "exponent"])
     assert found.recipe == better
     assert [step.change for step in found.steps] == ["flips with", "exponent 2"]
@@ -39,7 +39,7 @@ def test_it_finds_levels_and_patches():
 
 
 def test_a_gain_that_may_be_chance_is_not_taken():
-    truth = truth_of(replace(TWO, flips=True), noise=4.0)
+    truth = truth_of(replace(TWO, views=("flips",)), noise=4.0)
     assert tuning(truth).run(errors=0).steps
     assert tuning(truth).run(errors=100).steps == ()
 
@@ -53,7 +53,7 @@ def test_where_nothing_is_better_the_base_recipe_stays():
 
 
 def test_queries_that_report_have_no_say():
-    truth = truth_of(replace(TWO, flips=True), noise=1.0)
+    truth = truth_of(replace(TWO, views=("flips",)), noise=1.0)
     found = tuning(truth).run()
     losses = truth.losses.copy()
     losses[:, found.held_out.queries] = np.random.default_rng(0).standard_normal((48, 5))
@@ -77,7 +77,7 @@ def test_the_search_costs_the_queries_that_report_nothing(monkeypatch, tmp_path)
 
 
 def test_figures_are_those_of_the_queries_they_name():
-    truth = truth_of(replace(TWO, flips=True), noise=1.0)
+    truth = truth_of(replace(TWO, views=("flips",)), noise=1.0)
     found = tuning(truth).run(["flips", "gamma"], seed=3)
     store = PartialScores(TRAIN, QUERIES, compute=Compute(threads=1))
     for judged in (found.tuning, found.held_out):
@@ -90,10 +90,10 @@ def test_figures_are_those_of_the_queries_they_name():
 
 
 def test_the_recipe_file_says_how_it_was_chosen(tmp_path):
-    found = tuning(truth_of(replace(TWO, flips=True), noise=0.5)).run(["flips"])
+    found = tuning(truth_of(replace(TWO, views=("flips",)), noise=0.5)).run(["flips"])
     written = found.save(tmp_path / "best.toml")
     assert [path.name for path in written] == ["best.toml", "best.csv", "best-steps.csv", "best.png"]
-    assert Recipe.load(tmp_path / "best.toml") == found.recipe == replace(TWO, flips=True)
+    assert Recipe.load(tmp_path / "best.toml") == found.recipe == replace(TWO, views=("flips",))
     comments = [line for line in written[0].read_text().splitlines() if line.startswith("#")]
     assert any("flatters" in line for line in comments)
     assert any("had no say" in line and str(found.held_out.chosen) in line for line in comments)

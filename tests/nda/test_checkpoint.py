@@ -83,7 +83,7 @@ def test_work_for_anything_else_is_not_taken(tmp_path):
     assert kept == len(QUERIES)
     others = [
         replace(RECIPE, seed=1),
-        replace(RECIPE, flips=True),
+        replace(RECIPE, views=("flips",)),
         replace(RECIPE, draws=2),
         replace(RECIPE, k=1),
     ]

@@ -11,6 +11,7 @@ from patchtrace import NDA, Attribution, ImageSet, Level, PatchtraceError, Pixel
 from patchtrace.engines import NoisyQuery, Question
 from patchtrace.engines.reference import ReferenceEngine
 from patchtrace.nda.explain import spread
+from patchtrace.views import View
 
 RECIPE = Recipe(
     (Level(100, (Scale(3, weight=0.75), Scale(4, pool=2, weight=0.25))), Level(300, (Scale(5), Scale(6, pool=2)))), k=7
@@ -42,9 +43,11 @@ def made(train, queries, recipe=RECIPE, **options):
 
 
 @pytest.mark.parametrize("border", ["match", "zero", "valid"])
-@pytest.mark.parametrize(("draws", "flips", "exponent"), [(1, False, 1.0), (2, True, 1.5), (5, False, 1.0)])
-def test_everything_adds_up_to_the_share_and_to_the_score(train, queries, border, draws, flips, exponent):
-    recipe = replace(RECIPE, border=border, draws=draws, flips=flips, exponent=exponent)
+@pytest.mark.parametrize(
+    ("draws", "views", "exponent"), [(1, "none", 1.0), (2, "flips", 1.5), (5, "none", 1.0), (1, "flips,zoom:1.5", 1.0)]
+)
+def test_everything_adds_up_to_the_share_and_to_the_score(train, queries, border, draws, views, exponent):
+    recipe = replace(RECIPE, border=border, draws=draws, views=views, exponent=exponent)
     result = made(train, queries, recipe)
     found = explain(result, queries, train, 1, draws=None)
     expected = result.shares[1, found.images]
@@ -67,9 +70,9 @@ def forgetful(result):
 
 
 @pytest.mark.parametrize("draws", [1, 2, 5])
-@pytest.mark.parametrize("flips", [False, True])
-def test_normalisers_that_are_known_need_the_explained_images_only(train, queries, draws, flips):
-    result = made(train, queries, replace(RECIPE, draws=draws, flips=flips))
+@pytest.mark.parametrize("views", ["none", "flips,zoom:1.5"])
+def test_normalisers_that_are_known_need_the_explained_images_only(train, queries, draws, views):
+    result = made(train, queries, replace(RECIPE, draws=draws, views=views))
     compared = []
     found, again = (
         explain(one, queries, train, 1, images=4, progress=lambda _, total, one=one: compared.append((one, total)))
@@ -135,13 +138,28 @@ def test_a_part_that_was_pasted_is_found_where_it_is():
         assert heat[:, side].sum() > 0.9 * heat.sum()
 
 
-def test_a_mirrored_image_is_matched_in_its_mirror():
+def test_a_mirrored_image_is_matched_in_its_mirror_and_placed_in_the_image_itself():
     train = ImageSet.open(pictures(6, 4))
     query = ImageSet(np.ascontiguousarray(train.pixels[3:4, :, :, ::-1]), ("q",))
-    recipe = Recipe((Level(50, (Scale(3),)),), flips=True)
+    recipe = Recipe((Level(50, (Scale(3),)),), views="flips")
     pair = explain(made(train, query, recipe), query, train).pair(3)
-    assert all(match.mirrored and match.query == match.train for match in pair.matches)
-    assert pair.partners[0].mirrored.mean() > 0.9
+    assert {(match.view, match.train_size) for match in pair.matches} == {("flips", 3)}
+    assert all(match.train == (match.query[0], 12 - 3 - match.query[1]) for match in pair.matches)
+    assert (pair.partners[0].crop == 1).mean() > 0.9
+
+
+def test_an_enlarged_image_is_matched_in_its_enlargement_and_placed_in_the_image_itself():
+    pixels = np.random.default_rng(5).uniform(-1, 1, (6, 3, 16, 16)).astype(np.float32)
+    train = ImageSet.open(pixels)
+    crop = View(zoom=2.0).crops((16, 16), 3)[-1]  # the lower right of the enlarged picture
+    query = ImageSet(crop.of(train.pixels[4:5]), ("q",))
+    recipe = Recipe((Level(50, (Scale(3),)),), views="flips,zoom:2")
+    pair = explain(made(train, query, recipe), query, train).pair(4)
+    assert {(match.view, match.train_size) for match in pair.matches} == {("zoom:2", 1.5)}
+    for match in pair.matches:
+        assert match.train == (8 + match.query[0] / 2, 8 + match.query[1] / 2)
+    heat = sum(pair.heat)  # of the pixels that were matched: those of the lower right
+    assert heat[7:, 7:].sum() > 0.99 * heat.sum() > 0
 
 
 def test_a_region_of_everything_is_the_share(train, queries):
@@ -191,3 +209,15 @@ def test_progress_reaches_its_total(train, queries):
     seen = []
     explain(made(train, queries), queries, train, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1][0] == seen[-1][1] > 0
+
+
+def test_a_result_of_before_there_were_views_loads_and_is_explained_as_it_was(train, queries, tmp_path):
+    result = made(train, queries, replace(RECIPE, views="flips"))
+    recipe = {name: value for name, value in result.settings["recipe"].items() if name != "views"} | {"flips": True}
+    replace(result, settings={**result.settings, "recipe": recipe}).save(tmp_path / "run")
+    loaded = Attribution.load(tmp_path / "run")
+    assert loaded.nda.recipe == result.nda.recipe
+    for found, expected in zip(
+        explain(loaded, queries, train).grids, explain(result, queries, train).grids, strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-9)

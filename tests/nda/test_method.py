@@ -53,11 +53,11 @@ def close(a, b):
     np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("flips", [False, True])
+@pytest.mark.parametrize("views", ["none", "flips,zoom:1.5"])
 @pytest.mark.parametrize("border", ["match", "zero", "valid"])
 @pytest.mark.parametrize("shape", [(3, 10, 12), (1, 10, 9), (4, 8, 8)], ids=str)
-def test_engines_agree(flips, border, shape):
-    recipe = replace(TWO_SCALES, flips=flips, border=border, draws=2)
+def test_engines_agree(views, border, shape):
+    recipe = replace(TWO_SCALES, views=views, border=border, draws=2)
     train, queries = (pictures(n, shape, seed=n).astype(np.float32) / 127.5 - 1 for n in (5, 2))
     fast, oracle = (run(recipe, train, queries, engine) for engine in ("blocked", "reference"))
     np.testing.assert_allclose(fast.scores, oracle.scores, rtol=1e-5, atol=1e-7)
@@ -119,7 +119,7 @@ def test_a_query_from_the_set_is_found():
 
 
 def test_a_mirrored_query_is_found_with_flips():
-    recipe = Recipe((Level(50, (Scale(7),)),), flips=True)
+    recipe = Recipe((Level(50, (Scale(7),)),), views="flips")
     assert run(recipe, queries=pictures()[4:5, :, :, ::-1]).scores.argmax() == 4
 
 

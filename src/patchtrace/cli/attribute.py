@@ -52,7 +52,7 @@ UNFINISHED = "unfinished"
     "--report", type=NEW_FILE, help="File for a self-contained HTML report; with several queries, one file for each."
 )
 @opts.draws
-@opts.flips
+@opts.views
 @click.option("--seed", type=SEED, help="Noise seed, or seed of random scores.")
 @click.option("--parts", is_flag=True, help="Also save the contribution of each level and scale to the scores.")
 @opts.compute

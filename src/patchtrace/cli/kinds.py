@@ -12,6 +12,7 @@ import click
 from patchtrace.images.decode import MOST_SIDE
 from patchtrace.images.sources.base import recognised
 from patchtrace.recipe import MOST_DRAWS
+from patchtrace.views import RIGHT, view_names
 
 T = TypeVar("T")
 
@@ -108,4 +109,6 @@ SIZE = Parsed(
 )
 #: Part 2 of 8, as 2/8.
 SHARD = Parsed("I/N", _shard, "{!r} is not a part: use 1/8 to 8/8, for example")
+#: Views of the collection's images, such as flips,zoom:1.5.
+VIEWS = Parsed("VIEW,VIEW,...|none", view_names, "{!r} is not valid: " + RIGHT + ", or none")
 DRAWS = Parsed("N|auto", _draws, f"{{!r}} is not a number of draws: use a whole number from 1 to {MOST_DRAWS}, or auto")

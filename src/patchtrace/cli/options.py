@@ -44,7 +44,12 @@ quiet = click.option("-q", "--quiet", is_flag=True, help="Print only results and
 json = click.option("--json", is_flag=True, help="Print JSON instead of a table.")
 threads = click.option("--threads", type=kinds.COUNT, help="Number of threads.  [default: all]")
 device = click.option("--device", help="PyTorch device, such as cuda:1.")
-flips = click.option("--flips/--no-flips", default=None, help="Also compare with mirrored training images.")
+views = click.option(
+    "--views",
+    type=kinds.VIEWS,
+    help="Also compare the images mirrored (flips), enlarged (zoom:1.5), both (flips,zoom:1.5), or none.  "
+    "[default: flips; presets of the paper and recipe files have their own]",
+)
 query_key = click.option("--query-key", help="Array of a .npz, or column of a table, that holds the queries.")
 run = click.argument("run", type=kinds.DIRECTORY)
 truth = click.argument("truth", type=kinds.FILE)

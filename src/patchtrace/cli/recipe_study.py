@@ -39,7 +39,7 @@ study_options = opts.several(
     opts.query_key,
     opts.recipe,
     click.option("--draws", type=COUNT, help="Number of noise draws of the base recipe."),
-    opts.flips,
+    opts.views,
     click.option("--seed", type=SEED, help="Noise seed."),
     click.option(
         "--values",

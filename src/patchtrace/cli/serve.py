@@ -26,6 +26,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @opts.recipe
 @click.option("--top", type=COUNT, default=10, help="Number of top images to settle.")
 @opts.draws
+@opts.views
 @opts.compute
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: any free port]")
 @click.option("--host", default="127.0.0.1", help="Address to listen on.")

@@ -79,7 +79,7 @@ def recipe_from(options: Options) -> Recipe | None:
 def recipe_for(recipe: Recipe | None, options: Options, train: ImageSet, draws: Any = "auto") -> Recipe:
     """The recipe, or the one for the size of the images, with the changes that options make to it."""
     recipe = recipe or replace(Recipe.for_size(*train.shape[1:]), draws=draws)
-    return replace(recipe, **set_in(options, "draws", "flips", "seed"))
+    return replace(recipe, **set_in(options, "draws", "views", "seed"))
 
 
 def compute_from(options: Options) -> Compute:

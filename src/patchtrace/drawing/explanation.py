@@ -58,7 +58,7 @@ def overview(look: Look, pairs: Sequence[Pair]) -> Image.Image:
         fitting_text(draw, (x, y + small + 8 + LINE), hit.id, FAINT, _font(14), small)
         match = pair.matches[0]
         _outline(draw, query, match.query, match.size, colour, size)
-        _outline(draw, image, _in_image(match, look.explanation), match.size, colour, size)
+        _outline(draw, image, match.train, match.train_size, colour, size)
     return sheet
 
 
@@ -84,7 +84,7 @@ def pair_picture(look: Look, pair: Pair) -> Image.Image:
         _caption(draw, (x, top + SIDE + 8), SIDE, *caption)
     for match, colour in zip(_apart(pair.matches), SOURCES, strict=False):
         _outline(draw, boxes[0], match.query, match.size, colour, explanation.size)
-        _outline(draw, boxes[2], _in_image(match, explanation), match.size, colour, explanation.size)
+        _outline(draw, boxes[2], match.train, match.train_size, colour, explanation.size)
     _legend(draw, sheet, MARGIN + SIDE + GAP, top + SIDE + 64)
     note = "outlined: pairs of patches that resemble each other most, in the same colour on both sides"
     draw.text((MARGIN, top + SIDE + 112), note, FAINT, _font(14))
@@ -151,7 +151,7 @@ def _sheet(width: int, height: int, heading: str) -> tuple[Image.Image, ImageDra
 
 
 def _outline(
-    draw: ImageDraw.ImageDraw, box: Box, place: tuple[int, int], size: int, colour: str, pixels: tuple[int, int]
+    draw: ImageDraw.ImageDraw, box: Box, place: tuple[float, float], size: float, colour: str, pixels: tuple[int, int]
 ) -> None:
     """Outline a patch, in pixels of what was compared, on a picture that lies in a box."""
     down, across = (box[3] - box[1]) / pixels[0], (box[2] - box[0]) / pixels[1]
@@ -161,12 +161,6 @@ def _outline(
         x, y = left - grown, top - grown
         # where a patch is hardly a pixel wide, all three lie on each other
         draw.rectangle((x, y, max(x, right - 1 + grown), max(y, bottom - 1 + grown)), outline=ink)
-
-
-def _in_image(match: Match, explanation: Explanation) -> tuple[int, int]:
-    """The place of a match in the image itself, if it is in its mirror."""
-    row, column = match.train
-    return (row, explanation.size[1] - column - match.size) if match.mirrored else (row, column)
 
 
 def _apart(matches: Sequence[Match], most: int = 4) -> list[Match]:

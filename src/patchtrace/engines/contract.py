@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from patchtrace.compute import Compute
 from patchtrace.errors import PatchtraceError
 from patchtrace.recipe import Border, Pooling, Recipe, Scale
+from patchtrace.views import WHOLE, Crop, View
 
 Floats = NDArray[np.floating[Any]]
 Float32 = NDArray[np.float32]
@@ -54,16 +55,17 @@ class Comparison:
     pooling: Pooling
     border: Border
     k: int
-    flips: bool = False  # mirrored training images count too; the fold compares them, engines see single images
+    views: tuple[View, ...] = ()  # what of each image counts too: the fold compares it, engines see single images
 
     @classmethod
     def of(cls, scale: Scale, recipe: Recipe) -> Comparison:
-        return cls(scale.patch, scale.pool, recipe.pooling, recipe.border, recipe.k, recipe.flips)
+        return cls(
+            scale.patch, scale.pool, recipe.pooling, recipe.border, recipe.k, tuple(map(View.named, recipe.views))
+        )
 
-    @property
-    def sides(self) -> int:
-        """Pictures that are compared for each training image: itself, and with flips its mirror."""
-        return 2 if self.flips else 1
+    def crops(self, height: int, width: int) -> tuple[Crop, ...]:
+        """The pictures that are compared for each training image: itself, and those of its views."""
+        return WHOLE, *(crop for view in self.views for crop in view.crops((height, width), self.patch))
 
     @property
     def taps(self) -> int:
@@ -112,9 +114,13 @@ class Comparison:
         return math.prod(axis.positions for axis in self.axes(height, width))
 
     def pairs(self, height: int, width: int) -> int:
-        """How many pairs of patches two pictures have that can carry weight: the measure of the work."""
+        """How many pairs of patches a query and an image, in all its views, have that can carry weight.
+
+        The measure of the work.
+        """
         sides = self.axes(height, width)
-        return math.prod(len(axis.interior) ** 2 + axis.positions - len(axis.interior) for axis in sides)
+        pairs = math.prod(len(axis.interior) ** 2 + axis.positions - len(axis.interior) for axis in sides)
+        return pairs * len(self.crops(height, width))
 
 
 @dataclass(frozen=True)
@@ -205,7 +211,7 @@ class Question:
     block : float32 (images, channels, height, width)
         Training images, without noise and not scaled.
     comparison : Comparison
-        Patch size, pooling, border rule and k; ``flips`` is ignored.
+        Patch size, pooling, border rule and k; ``views`` are ignored.
     memory : int
         Bytes of working memory to stay within, as far as one image allows. The answer itself is not counted.
     colours : bool, default False

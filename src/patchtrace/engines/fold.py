@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -131,17 +132,14 @@ class LocalWork(NamedTuple):
         return sums
 
     def answers(self, job: Job, size: int, colours: bool = False) -> Iterator[BlockResult]:
-        """What the engine answers for each block of ``size`` images, with their mirrors where flips count."""
+        """What the engine answers for each block of ``size`` images, with all their views."""
         query, comparison, progress, _ = job
         check_room(self.engine, [comparison], self.train.shape, self.budget)
+        crops = comparison.crops(*self.train.shape[1:])
         for start in range(0, len(self.train), size):
             block = self.train.block(start, start + size)
-            question = Question(query, block, comparison, self.budget.scratch, colours)
-            result = self.engine.compare(question)
-            if comparison.flips:
-                mirrored = replace(question, block=np.ascontiguousarray(block[..., ::-1]))
-                result = _added(result, self.engine.compare(mirrored))
-            yield result
+            questions = (Question(query, crop.of(block), comparison, self.budget.scratch, colours) for crop in crops)
+            yield reduce(_added, map(self.engine.compare, questions))
             if progress:
                 progress(len(query) * len(block))
 
@@ -163,12 +161,12 @@ class LocalWork(NamedTuple):
     def counts(self, job: Job) -> tuple[int, int]:
         """Patches of the query, and pairs of patches with one training image."""
         size, comparison = self.train.shape[1:], job.comparison
-        return comparison.patches(*size), comparison.pairs(*size) * comparison.sides
+        return comparison.patches(*size), comparison.pairs(*size)
 
     def block_size(self, values_per_image: int) -> int:
         """How many images go to an engine at once, so that pixels and answer stay within their part of the budget."""
         pixels = 4 * math.prod(self.train.shape)
-        answer = 4 * 8 * values_per_image  # float32 kept, float64 while it is made, twice with mirrors
+        answer = 4 * 8 * values_per_image  # float32 kept, float64 while it is made, twice with views
         return max(1, min(MOST_IMAGES, self.budget.block // (3 * pixels + answer)))
 
 
@@ -294,12 +292,12 @@ class Blocks:
         return np.frombuffer(raw, kind).reshape(shape)
 
 
-def _added(result: BlockResult, mirrored: BlockResult) -> BlockResult:
-    """Images and their mirrors in one softmax, each mirror's mass added to its image."""
-    normaliser = np.logaddexp(result.log_normaliser, mirrored.log_normaliser)
-    parts = [np.exp(part.log_normaliser - normaliser)[:, :, None] for part in (result, mirrored)]
-    share = np.add(result.share * parts[0], mirrored.share * parts[1], dtype=np.float32)
-    if result.colour is None or mirrored.colour is None:
+def _added(result: BlockResult, further: BlockResult) -> BlockResult:
+    """Images and further pictures of each in one softmax, their masses added to those of the images."""
+    normaliser = np.logaddexp(result.log_normaliser, further.log_normaliser)
+    parts = [np.exp(part.log_normaliser - normaliser)[:, :, None] for part in (result, further)]
+    share = np.add(result.share * parts[0], further.share * parts[1], dtype=np.float32)
+    if result.colour is None or further.colour is None:
         return BlockResult(normaliser, share)
-    colours = result.colour * parts[0][..., None], mirrored.colour * parts[1][..., None]
+    colours = result.colour * parts[0][..., None], further.colour * parts[1][..., None]
     return BlockResult(normaliser, share, np.add(*colours, dtype=np.float32))

@@ -12,6 +12,7 @@ from patchtrace.checks import choice
 from patchtrace.engines import Comparison
 from patchtrace.errors import PatchtraceError
 from patchtrace.recipe import Border, Level, Pooling, Recipe, Scale
+from patchtrace.views import FLIPS
 
 #: Default values to try. Those that the pictures or the schedule do not allow are left out; the base recipe's own value
 #: is always among them.
@@ -136,8 +137,9 @@ class Axes:
             for count, level in enumerate(levels, start=1):
                 yield ALL_LEVELS, level.t, replace(base, levels=tuple(levels[:count]))
         elif axis == "flips":
-            for flips in (False, True):
-                yield ALL_LEVELS, "with" if flips else "without", replace(base, flips=flips)
+            others = tuple(view for view in base.views if view != FLIPS)
+            yield ALL_LEVELS, "without", replace(base, views=others)
+            yield ALL_LEVELS, "with", replace(base, views=(FLIPS, *others))
         else:
             for value in self._values_of(axis):
                 changed = with_gamma(base, value) if axis == "gamma" else replace(base, **{axis: value})

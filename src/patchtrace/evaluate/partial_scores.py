@@ -24,7 +24,7 @@ from patchtrace.compute import Compute
 from patchtrace.engines import Comparison, Engine, Job, LocalWork, NoisyQuery, get_engine
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
-from patchtrace.nda.plan import TOGETHER, WORK_OF_A_PATCH, Draws, Plan
+from patchtrace.nda.plan import TOGETHER, Draws, Plan, cost_of
 from patchtrace.progress import Counter
 from patchtrace.recipe import Recipe
 
@@ -190,9 +190,7 @@ class PartialScores:
 
     def _work(self, group: list[Term]) -> int:
         """Of one query: pairs of patches, and what a patch costs besides."""
-        comparison, size = group[0].comparison, self.train.shape[1:]
-        cost = comparison.pairs(*size) + WORK_OF_A_PATCH * comparison.patches(*size)
-        return len(self.train) * comparison.sides * sum(map(len, group)) * cost
+        return len(self.train) * sum(map(len, group)) * cost_of(group[0].comparison, self.train.shape[1:])
 
     def _make_together(self, group: list[Term], rows: Rows, engine: Engine, count: Counter) -> None:
         arrays, ends = [self._arrays(term) for term in group], np.cumsum([len(term) for term in group])

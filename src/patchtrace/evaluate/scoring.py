@@ -71,8 +71,8 @@ class MethodScores:
 
 
 def usual_recipe(images: ImageSet) -> Recipe:
-    """The recipe for the size of the images, with four draws; with flips, because models see mirrored pictures too."""
-    return replace(Recipe.for_size(*images.shape[1:]), draws=4, flips=True)
+    """The recipe for the size of the images, with four draws."""
+    return replace(Recipe.for_size(*images.shape[1:]), draws=4)
 
 
 def required_by(name: str) -> Requires:

@@ -19,7 +19,7 @@ from patchtrace.recipe import Level, Recipe, Scale
 #: The shorter side of its pictures, about.
 COARSE_SIDE = 8
 #: Fraction of the best 10 and the best 100 of an exact reference that a shortlist of this part of a collection holds.
-#: Measured by `benchmarks/scale.py recall`, with 5,000 photographs of 32 x 32.
+#: Measured by `benchmarks/scale.py recall`, with 5,000 photographs of 32 x 32, without views.
 MEASURED_RECALL = {
     0.01: (0.625, 0.3137),
     0.02: (0.8, 0.5287),
@@ -38,7 +38,7 @@ def coarse_recipe(recipe: Recipe, factor: int) -> Recipe:
     with so much less noise, and patches become as many times smaller.
 
     >>> coarse_recipe(Recipe.preset("patchtrace"), 4).summary()
-    'k 100, border match; t 22: 1; t 52: 1; t 91: 3; t 147: 3; t 230: 3'
+    'k 100, border match, views flips; t 22: 1; t 52: 1; t 91: 3; t 147: 3; t 230: 3'
     """
     scales: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for level in recipe.levels:

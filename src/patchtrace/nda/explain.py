@@ -55,27 +55,31 @@ class Match(NamedTuple):
     """Two patches that resemble each other.
 
     Places are (row, column) of the upper left pixel, negative where a patch hangs over the border. ``weight`` is what
-    the pair adds to the image's share. A ``mirrored`` match is with the mirrored image; its place is in the mirror.
+    the pair adds to the image's share. ``view`` names the view of the image that matched; without one it is the image
+    as it is. Whatever the view, ``train`` is the place in the image itself, and ``train_size`` the side that the patch
+    has there: of an enlarged view both may be fractions of a pixel.
     """
 
     query: tuple[int, int]
-    train: tuple[int, int]
+    train: tuple[float, float]
     size: int
     t: int
     pool: int
     weight: float
-    mirrored: bool = False
+    view: str
+    train_size: float
 
 
 class Partners(NamedTuple):
     """For each query patch the patch of an image that resembles it most: (rows, columns) each.
 
-    ``place`` is row times columns plus column, ``part`` the part of the query patch that this one pair accounts for.
+    ``place`` is row times columns plus column, ``part`` the part of the query patch that this one pair accounts for,
+    ``crop`` the number of the picture of the image that has the patch, in the order of ``Comparison.crops``.
     """
 
     place: NDArray[np.intp]
     part: Floats
-    mirrored: NDArray[np.bool_]
+    crop: NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -405,10 +409,11 @@ def _step_pair(
     comparison, shape = step.comparison, (step.rows, step.columns)
     count = step.rows * step.columns
     grid, part, place = np.zeros(count), np.full(count, -1.0), np.zeros(count, np.intp)
-    mirrored, heat = np.zeros(count, np.bool_), np.zeros(size)
+    from_crop, heat = np.zeros(count, np.intp), np.zeros(size)
     found: list[Match] = []
-    for mirror in (False, True)[: comparison.sides]:
-        right = patches(image[..., ::-1] if mirror else image, comparison)
+    for number, crop in enumerate(comparison.crops(*size)):
+        right = patches(crop.of(image[None])[0], comparison)
+        train_size = comparison.extent * crop.scale(size)[0]
         of_train = np.zeros(count)
         for group in groups:
             weights = _weights(query, left, right, normaliser, group, comparison.k)
@@ -419,15 +424,16 @@ def _step_pair(
             largest = weights.max(axis=1)
             better = largest > part[own]
             part[own[better]], place[own[better]] = largest[better], own[best[better]]
-            mirrored[own[better]] = mirror
+            from_crop[own[better]] = number
             flat = np.argpartition(-weights, min(matches, weights.size) - 1, axis=None)[:matches]
             for q, u in zip(*np.unravel_index(flat, weights.shape), strict=True):
-                places = _place(own[q], step), _place(own[u if group.all else q], step)
+                in_crop = _place(own[u if group.all else q], step)
+                places = _place(own[q], step), crop.in_picture(*in_crop, comparison.extent, size)
                 weight = float(step.weight * weights[q, u])
-                found.append(Match(*places, comparison.extent, step.part.t, step.part.pool, weight, mirror))
-        on_train = spread(of_train.reshape(shape), comparison, size)
-        heat += step.weight * (on_train[:, ::-1] if mirror else on_train)
-    partners = Partners(place.reshape(shape), part.reshape(shape), mirrored.reshape(shape))
+                scale = comparison.extent, step.part.t, step.part.pool
+                found.append(Match(*places, *scale, weight, crop.view.name, train_size))
+        heat += step.weight * crop.onto_picture(spread(of_train.reshape(shape), comparison, size))
+    partners = Partners(place.reshape(shape), part.reshape(shape), from_crop.reshape(shape))
     return grid.reshape(shape), partners, heat, _strongest(found, matches)
 
 

@@ -80,7 +80,7 @@ class NDA(Method):
 
     name: ClassVar[str] = "nda"
     options: ClassVar[frozenset[str]] = frozenset(
-        {"recipe", "draws", "flips", "seed", "stopping", "parts", "checkpoint"}
+        {"recipe", "draws", "views", "seed", "stopping", "parts", "checkpoint"}
         | {"engine", "device", "threads", "memory", "cluster"}
     )
 

@@ -23,6 +23,12 @@ WORK_OF_A_PATCH = 300
 PATCHWORK_PATCHES = {1: 256, 7: 700}
 
 
+def cost_of(comparison: Comparison, size: tuple[int, int]) -> int:
+    """The work of one draw for one training image, with all its views."""
+    patches = comparison.patches(*size) * len(comparison.crops(*size))
+    return comparison.pairs(*size) + WORK_OF_A_PATCH * patches
+
+
 class ScaleStep(NamedTuple):
     """One scale at one level.
 
@@ -111,9 +117,8 @@ class Plan:
             steps = []
             for scale, weight in level.weighted_scales():
                 comparison = Comparison.of(scale, recipe)
-                patches = comparison.patches(*size)
-                cost = comparison.pairs(*size) + WORK_OF_A_PATCH * patches
-                steps.append(ScaleStep(Part(level.t, scale.patch, scale.pool), comparison, weight, patches, cost))
+                part = Part(level.t, scale.patch, scale.pool)
+                steps.append(ScaleStep(part, comparison, weight, comparison.patches(*size), cost_of(comparison, size)))
             patchwork = recipe.draws != 1 and all(_few_enough(step.comparison, size) for step in steps)
             levels.append(LevelPlan(level.t, *recipe.noise_at(level.t), tuple(steps), patchwork))
         return cls(recipe, tuple(levels))

@@ -27,6 +27,7 @@ from patchtrace.nda.explain import SAMPLE, Explanation, Pair, Step, explain, out
 from patchtrace.nda.pace import Clock
 from patchtrace.nda.trial import seconds_of_an_image
 from patchtrace.progress import Progress, Watch
+from patchtrace.views import Crop
 
 VERSION = 1
 #: Images of the list that are shown, and the size that their evidence may have together, in bytes.
@@ -207,7 +208,7 @@ def answer_of(
     if explanation is not None:
         patches = sum(step.rows * step.columns for step in explanation.steps)
         pixels = len(explanation.steps) * train.shape[1] * train.shape[2]
-        each = (5 * patches + 2 * pixels) * 4 // 3
+        each = (6 * patches + 2 * pixels) * 4 // 3
         listed = explanation.images[: max(1, EVIDENCE_BYTES // each)]
     copies = _folded(train, listed)
     used: dict[str, Image.Image] = {}
@@ -287,7 +288,7 @@ def answer_of(
         "evidence_note": " ".join(notes),
     }
     look = Look(result, query, queries, train, explanation)
-    return Answer(view, used, [evidence(pair, explanation.steps, width) for pair in pairs], look, pairs)
+    return Answer(view, used, [evidence(pair) for pair in pairs], look, pairs)
 
 
 def _pairs(explanation: Explanation, indices: list[int], clock: Clock, progress: Progress | None) -> list[Pair]:
@@ -305,19 +306,18 @@ def _pairs(explanation: Explanation, indices: list[int], clock: Clock, progress:
     return found
 
 
-def evidence(pair: Pair, steps: Sequence[Step], width: int) -> dict[str, Any]:
+def evidence(pair: Pair) -> dict[str, Any]:
     """What is known of one pair, for the viewer."""
-    partners = []
-    for step, found in zip(steps, pair.partners, strict=True):
-        row, column = np.divmod(found.place, step.columns)
-        # where a partner lies in the mirror: its place in the image itself
-        pad = step.comparison.axis(width).pad
-        in_image = np.clip(width - step.comparison.extent + 2 * pad - column, 0, step.columns - 1)
-        place = row * step.columns + np.where(found.mirrored, in_image, column)
-        partners.append({"place": packed(place, "u2", 1.0), "part": packed(found.part, "u1")})
     return {
         "grids": [packed(grid, "u2") for grid in pair.grids],
-        "partners": partners,
+        "partners": [
+            {
+                "place": packed(found.place, "u2", 1.0),
+                "part": packed(found.part, "u1"),
+                "crop": packed(found.crop, "u1", 1.0),
+            }
+            for found in pair.partners
+        ],
         "heat": [packed(heat, "u2") for heat in pair.heat],
     }
 
@@ -417,12 +417,20 @@ def _step(step: Step, explanation: Explanation) -> dict[str, Any]:
         "columns": step.columns,
         "pad": step.comparison.axis(height).pad,
         "extent": step.comparison.extent,
+        "crops": [_crop(crop, explanation.size) for crop in step.comparison.crops(height, width)],
         "patchwork": step.patchwork,
         "noise_rows": work.rows.tolist(),
         "noise_columns": work.columns.tolist(),
         "signs": packed(work.signs, "i1", 1.0),
         "is_turned": packed(work.turned, "u1", 1.0),
     }
+
+
+def _crop(crop: Crop, size: tuple[int, int]) -> dict[str, Any]:
+    """A picture of an image that was compared: ``down`` and ``across`` are the image's pixels to one of its own."""
+    down, across = crop.scale(size)
+    place = {"top": crop.top, "left": crop.left, "down": down, "across": across}
+    return {"view": crop.view.name, "mirrored": crop.view.mirrored, **place}
 
 
 def _folded(train: ImageSet, indices: NDArray[np.intp]) -> dict[int, list[int]]:

@@ -22,7 +22,7 @@ from patchtrace.viewer.data import Answer, encoded, uri
 
 #: The parts of the viewer; the last puts them together.
 SCRIPTS = (
-    *("text.js", "drawing.js", "model.js", "state.js", "evidence.js", "page.js", "controls.js", "query.js"),
+    *("text.js", "drawing.js", "views.js", "model.js", "state.js", "evidence.js", "page.js", "controls.js", "query.js"),
     *("list.js", "overlay.js", "input.js", "pair.js", "viewer.js"),
 )
 #: What could end a script element, begin a comment, or (in older browsers) end a line, as JSON spells it out.

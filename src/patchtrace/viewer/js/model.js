@@ -79,7 +79,8 @@ class Model {
     image.totals = grids.map((grid, s) => this.steps[s].weight * grid.scale * total(grid.data));
     image.grids = grids;
     image.heats = evidence.heat.map(unpack);
-    image.partners = evidence.partners.map((pair) => ({ place: unpack(pair.place).data, part: unpack(pair.part) }));
+    image.partners = evidence.partners.map((pair) => ({ place: unpack(pair.place).data, part: unpack(pair.part),
+      crop: pair.crop && unpack(pair.crop).data }));
   }
 
   /** What this image accounts for, in the steps chosen, spread over query pixels. */
@@ -146,6 +147,16 @@ class Model {
     const y1 = Math.min(this.height, r - step.pad + step.extent);
     const x1 = Math.min(this.width, c - step.pad + step.extent);
     return { y0, x0, y1, x1 };
+  }
+
+  /** The best partner of query patch k in an image: {row, column} in the crop that was compared, box in the image. */
+  partner(step, { place, crop }, k) {
+    const row = Math.floor(place[k] / step.columns), column = place[k] % step.columns;
+    const box = this.box(step, row, column), from = crop && step.crops[crop[k]];
+    if (!from) return { row, column, box };
+    const [x0, x1] = from.mirrored ? [this.width - box.x1, this.width - box.x0] : [box.x0, box.x1];
+    return { row, column, crop: from, box: { y0: from.down * (from.top + box.y0), y1: from.down * (from.top + box.y1),
+      x0: from.across * (from.left + x0), x1: from.across * (from.left + x1) } };
   }
 
   noise(level, name) {

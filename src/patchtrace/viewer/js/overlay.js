@@ -39,13 +39,14 @@ class PatchPanel {
     this.text.replaceChildren(make("p", {}, make("strong", {}, shortName(image.id)), " accounts for ", line,
       "."),
       make("p", { className: "pt-quiet" },
-        `Row ${patch.r + 1}, column ${patch.c + 1}; its row ${pair.row + 1}, column ${pair.column + 1}. ` +
+        `Row ${patch.r + 1}, column ${patch.c + 1}; its row ${pair.row + 1}, column ${pair.column + 1}` +
+        `${viewed(pair.crop)}. ` +
         `${step.extent} × ${step.extent} pixels${pooled}, t = ${step.t}${place ? `, ${place}` : ""}.`));
     this.act.say(`Row ${patch.r + 1}, column ${patch.c + 1}: ${shortName(image.id)} accounts for ${line}`);
     const own = this.act.pixels(this.query), theirs = this.act.pixels(image);
     this.described = own && theirs ? key : null;
     if (own && theirs) this.drawInsets(model.compared(own, s, patch.r, patch.c, true),
-      model.compared(theirs, s, pair.row, pair.column, false));
+      model.compared(seen(theirs, pair.crop, model.height, model.width), s, pair.row, pair.column, false));
   }
 
   drawInsets(...patches) {
@@ -104,10 +105,9 @@ class Overlay {
     const step = model.steps[s], patch = model.patchAt(step, cursor.y, cursor.x);
     const from = within(query, model.box(step, patch.r, patch.c), model.height, model.width);
     const pairs = images.map((image) => {
-      const { place, part } = image.partners[s], grid = image.grids[s], partner = place[patch.k];
-      const row = Math.floor(partner / step.columns), column = partner % step.columns;
-      return { image, row, column, whole: grid.data[patch.k] * grid.scale, part: part.data[patch.k] * part.scale,
-        to: within(tiles.get(image), model.box(step, row, column), model.height, model.width) };
+      const { part } = image.partners[s], grid = image.grids[s], best = model.partner(step, image.partners[s], patch.k);
+      return { image, ...best, whole: grid.data[patch.k] * grid.scale, part: part.data[patch.k] * part.scale,
+        to: within(tiles.get(image), best.box, model.height, model.width) };
     }).sort((a, b) => b.whole - a.whole);
     const most = pairs[0].whole || 1, shown = focus && pairs.find((pair) => pair.image === focus);
     for (const { image, to, whole } of pairs) this.drawPartner(context, tiles.get(image), to, whole, whole / most);

@@ -240,9 +240,7 @@ class Pair {
     const s = model.lead(), step = model.steps[s];
     if (!step) return;
     const { r, c, k } = model.patchAt(step, Math.floor(spot[1] * model.height), Math.floor(spot[0] * model.width));
-    const partner = image.partners[s].place[k];
-    const box = which ? model.box(step, Math.floor(partner / step.columns), partner % step.columns)
-      : model.box(step, r, c);
+    const box = which ? model.partner(step, image.partners[s], k).box : model.box(step, r, c);
     const full = { left: width / 2 - this.cx * width * this.zoom, top: height / 2 - this.cy * height * this.zoom,
       width: width * this.zoom, height: height * this.zoom };
     outline(context, within(full, box, model.height, model.width), which ? ACCENT : "#fff", 2);
