@@ -3,12 +3,13 @@
 .venv/bin/python -m benchmarks.attack.busy    # half a minute on two cores that nobody else uses
 
 With B busy processes beside T threads, a query that could use all cores has T / (B + T) of them: with ten and two it
-should take 6 times as long. Where the system gives turns by session instead of by process (sched_autogroup), all of
-this is one session, and asks for as large a part of the machine as it can get, so that other work does not count.
+should take 6 times as long. Root runs all of this, the busy processes too, at the highest priority, so that other work
+on the machine hardly counts.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -44,8 +45,8 @@ def busy(count: int) -> Iterator[None]:
 
 def ratios(_: Path) -> None:
     """Alone and beside busy processes in turn, the least of each."""
-    with suppress(OSError):  # not every system has sessions that share; only root may ask for more
-        Path("/proc/self/autogroup").write_text("-20")
+    with suppress(OSError):  # only root may
+        os.nice(-20)
     threads, rng = default_threads(), np.random.default_rng(0)
     fair = (BUSY + threads) / threads
     for what, (side, count, queries) in CASES.items():

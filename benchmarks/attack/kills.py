@@ -1,4 +1,4 @@
-"""kill -9 of commands that write, at random moments and after a random number of changes in what they write. About 5 minutes.
+"""kill -9 of commands that write, at random moments and random changes of what they write. 5 minutes.
 
 .venv/bin/python -m benchmarks.attack.kills             # everything
 .venv/bin/python -m benchmarks.attack.kills training    # some of it

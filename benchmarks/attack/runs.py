@@ -1,4 +1,4 @@
-"""Attacks on stores and runs: kills (others are in kills.py), full disks, damage, forgery, several processes at once. About 8 minutes.
+"""Attacks on stores and runs: kills (more in kills.py), full disks, damage, forgery, several processes. 8 minutes.
 
 .venv/bin/python -m benchmarks.attack.runs              # everything
 .venv/bin/python -m benchmarks.attack.runs kill flip    # some of it; the rows of the others stay
