@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+TOOLS := build/tools
 NATIVE := $(wildcard native/*.*)
 
-.PHONY: demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality removal pictures attack scale profile clean
+.PHONY: demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality removal pictures attack lock sbom audit scale profile clean
 
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
@@ -29,16 +30,15 @@ test-asan:
 	$(call build-kernel-test,asan,g++,$(ASAN))
 	build/asan/kernel_test
 
-# clang, because its OpenMP tells ThreadSanitizer, through Archer, where threads wait for each other; gcc's does not.
 test-tsan:
-	@$(call need,clang++,-fsanitize=thread,cmake clang libomp-dev libclang-rt-dev)
-	$(call build-kernel-test,tsan,clang++,-fsanitize=thread)
-	TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1 build/tsan/kernel_test 100
+	@$(call need,g++,-fsanitize=thread,cmake g++)
+	$(call build-kernel-test,tsan,g++,-fsanitize=thread)
+	TSAN_OPTIONS=halt_on_error=1 build/tsan/kernel_test 100
 
 ASAN := -fsanitize=address,undefined -fno-sanitize-recover=all
 # $(call need,compiler,options,packages): root can fetch them, others are told how.
-need = cmake --version > /dev/null 2>&1 && printf '\#include <omp.h>\n\#include <sanitizer/asan_interface.h>\nint main() {}' | \
-  $(1) -x c++ -fopenmp $(2) - -o /dev/null 2> /dev/null || { echo "something is missing; trying: apt-get install $(3)"; \
+need = cmake --version > /dev/null 2>&1 && printf '\#include <sanitizer/asan_interface.h>\nint main() {}' | \
+  $(1) -x c++ $(2) - -o /dev/null 2> /dev/null || { echo "something is missing; trying: apt-get install $(3)"; \
   apt-get update -q && apt-get install -qy $(3); }
 # $(call build-kernel-test,name,compiler,options)
 build-kernel-test = cmake -S native -B build/$(1) -DPATCHTRACE_TESTS=ON -DCMAKE_CXX_COMPILER=$(2) \
@@ -114,6 +114,26 @@ pictures: $(VENV)/installed
 attack: $(VENV)/installed-test
 	$(BIN)/python -m benchmarks.attack
 
+# What CI installs, with hashes; renew it after a change of the dependencies, and now and then. PyTorch is not in it: it
+# comes in builds for different devices, whose hashes differ, so its version alone is pinned, in pyproject.toml.
+lock: $(TOOLS)
+	echo "torch; sys_platform == 'none'" > build/without-torch.txt
+	$(TOOLS)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --extra test \
+	  --override build/without-torch.txt --no-emit-package torch --custom-compile-command "make lock" pyproject.toml -o requirements-ci.txt
+
+# What is installed, as CycloneDX, for those who watch over it: build/sbom.json.
+sbom: $(VENV)/installed-test $(TOOLS)
+	$(TOOLS)/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --output-reproducible -o build/sbom.json
+
+# Known vulnerabilities of what is installed. It says so, and fails, where their database cannot be reached.
+audit: $(VENV)/installed-test $(TOOLS)
+	$(BIN)/python .ci/audit.py $(TOOLS)/bin/pip-audit $$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")
+
+# Apart from what they look at.
+$(TOOLS): | $(BIN)/python
+	$(BIN)/python -m venv $@
+	$@/bin/python -m pip install --quiet --disable-pip-version-check uv pip-audit cyclonedx-bom || { rm -rf $@; false; }
+
 # Where the time of the native engine goes, stage by stage (needs perf).
 profile: $(VENV)/installed
 	PYTHON=$(BIN)/python bash benchmarks/profile.sh
@@ -134,7 +154,9 @@ $(VENV)/installed: $(BIN)/python pyproject.toml $(NATIVE) | compiler
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
-$(VENV)/installed-test: $(BIN)/python pyproject.toml $(NATIVE) | compiler
+# Where CI=true, versions and hashes are those of requirements-ci.txt, whatever else a registry offers.
+$(VENV)/installed-test: $(BIN)/python pyproject.toml requirements-ci.txt $(NATIVE) | compiler
+	$(if $(filter true,$(CI)),$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-ci.txt)
 	PATCHTRACE_STRICT=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	touch $(VENV)/installed $@
 

@@ -6,9 +6,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <omp.h>
-
 #include "driver.h"
+#include "helpers.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -159,7 +158,7 @@ NB_MODULE(_native, module) {
         for (const Kernel* kernel : kernels()) names.push_back(kernel->name);
         return names;
     });
-    module.def("processors", [] { return omp_get_num_procs(); });
+    module.def("processors", &processors);
     module.def("second_level_cache", &second_level_cache);
     module.def("scratch_bytes", &scratch_bytes, "channels"_a, "height"_a, "width"_a, "rows"_a, "columns"_a, "taps"_a,
                "pool"_a, "patchwork"_a, "wide"_a, "instructions"_a);

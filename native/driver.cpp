@@ -7,11 +7,12 @@
 #include <memory>
 #include <new>
 
-#include <omp.h>
 #if defined(__linux__)
 #include <sys/mman.h>
 #include <unistd.h>
 #endif
+
+#include "helpers.h"
 
 namespace patchtrace {
 namespace {
@@ -20,6 +21,8 @@ namespace {
 constexpr std::size_t PIECE = 64;
 constexpr std::size_t ALIGNMENT = 64;
 constexpr std::size_t HUGE_PAGE = 2 << 20;
+// Values, or pairs of patches, that are worth a thread's waking: about a tenth of a millisecond.
+constexpr std::size_t WORTH_A_THREAD = 1 << 18;
 
 struct Free {
     void operator()(void* memory) const { std::free(memory); }
@@ -37,6 +40,11 @@ Memory reserved(std::size_t bytes) {
     if (alignment == HUGE_PAGE) madvise(memory, bytes, MADV_HUGEPAGE);
 #endif
     return Memory(memory);
+}
+
+int threads_for(std::size_t values, int threads) {
+    const std::size_t worth = values / WORTH_A_THREAD + 1;
+    return worth < static_cast<std::size_t>(threads) ? static_cast<int>(worth) : threads;
 }
 
 // Lets the calling thread ask for an interrupt now and then, and all threads see the answer.
@@ -103,8 +111,7 @@ Colour colour_of(const Geometry& geometry, const Block& block, bool moved, int t
     const std::size_t channels = geometry.channels, area = geometry.pixels() / channels;
     std::vector<double> sums(block.images * channels), squares(block.images * channels);
     const long planes = static_cast<long>(sums.size());
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (long plane = 0; plane < planes; ++plane) {
+    together(threads_for(planes * area, threads), planes, 1, [&](int, long plane) {
         const float* pixel = block.pixels + plane * area;
         double sum = 0, square = 0;
 #pragma omp simd reduction(+ : sum, square)
@@ -113,7 +120,7 @@ Colour colour_of(const Geometry& geometry, const Block& block, bool moved, int t
             square += double(pixel[i]) * pixel[i];
         }
         sums[plane] = sum, squares[plane] = square;
-    }
+    });
     Colour colour{std::vector<double>(channels), 0};
     const double count = double(area) * block.images;
     for (std::size_t c = 0; c < channels; ++c) {
@@ -157,42 +164,44 @@ bool compare(const Kernel& kernel, const Geometry& geometry, const std::vector<Q
     // Items are images, or, where there are fewer of them than threads could use, queries of an image. A thread that goes
     // on with the same image finds it prepared.
     const long chunk = static_cast<long>(block.images) >= 4L * threads ? count : 1;
-#pragma omp parallel num_threads(threads)
-    {
-        const int thread = omp_get_thread_num();
-        for (int wide = 0; wide < 2; ++wide)
-            if (!scratch[wide].empty()) std::memset(scratch[wide][thread].get(), 0, scratch_bytes[wide]);
-        const Control control = watch.control(thread == 0);
-#pragma omp for schedule(static)
-        for (long query = 0; query < count; ++query) {
-            const bool wide = queries[query].wide;
-            kernel.prepare(geometry, queries[query], scratch[wide][thread].get(), prepared[query].get());
-        }
-        long last[2] = {-1, -1};  // the image that is prepared in each precision
-#pragma omp for schedule(dynamic, chunk)
-        for (long item = 0; item < items; ++item) {
-            if (control.stop(control.context)) continue;
-            const long image = item / count, query = item % count;
-            const bool wide = queries[query].wide;
-            kernel.compare(geometry, queries[query], prepared[query].get(),
-                           {block.pixels + image * geometry.pixels(), mean, image == last[wide]},
-                           scratch[wide][thread].get(), answer(query, image), control);
-            last[wide] = image;
-        }
-        if (!watch.stopped()) {
-#pragma omp for collapse(2) schedule(static)
-            for (long query = 0; query < count; ++query)
-                for (long piece = 0; piece < pieces; ++piece) {
-                    const std::size_t begin = piece * PIECE, left = patches - begin;
-                    float* const shares = share + query * patches * block.images;
-                    kernel.share(geometry, block.images, begin, left < PIECE ? left : PIECE, answer(query, 0),
-                                 log_normaliser + query * patches, shares,
-                                 colour ? colour + (shares - share) * geometry.channels : nullptr,
-                                 lines.data() + thread * block.images * 32);
-                }
-        }
-    }
-    return !watch.stopped();
+    // Of each thread: which of its scratch memory is laid out, and the image that is prepared in each precision.
+    struct State {
+        bool touched[2] = {false, false};
+        long last[2] = {-1, -1};
+    };
+    std::vector<State> states(threads);
+    const auto scratch_of = [&](int member, bool wide) {
+        void* const memory = scratch[wide][member].get();
+        if (!states[member].touched[wide]) std::memset(memory, 0, scratch_bytes[wide]);
+        states[member].touched[wide] = true;
+        return memory;
+    };
+    together(threads_for(count * geometry.pixels(), threads), count, 1, [&](int member, long query) {
+        const bool wide = queries[query].wide;
+        kernel.prepare(geometry, queries[query], scratch_of(member, wide), prepared[query].get());
+    });
+    together(threads_for(items * patches * patches, threads), items, chunk, [&](int member, long item) {
+        const Control control = watch.control(member == 0);
+        if (control.stop(control.context)) return;
+        const long image = item / count, query = item % count;
+        const bool wide = queries[query].wide;
+        long& last = states[member].last[wide];
+        kernel.compare(geometry, queries[query], prepared[query].get(),
+                       {block.pixels + image * geometry.pixels(), mean, image == last}, scratch_of(member, wide),
+                       answer(query, image), control);
+        last = image;
+    });
+    if (watch.stopped()) return false;
+    together(threads_for(values, threads), count * pieces, 1, [&](int member, long item) {
+        const long query = item / pieces, piece = item % pieces;
+        const std::size_t begin = piece * PIECE, left = patches - begin;
+        float* const shares = share + query * patches * block.images;
+        kernel.share(geometry, block.images, begin, left < PIECE ? left : PIECE, answer(query, 0),
+                     log_normaliser + query * patches, shares,
+                     colour ? colour + (shares - share) * geometry.channels : nullptr,
+                     lines.data() + member * block.images * 32);
+    });
+    return true;
 }
 
 }  // namespace patchtrace

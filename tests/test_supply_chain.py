@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,3 +65,33 @@ def test_code_that_could_is_found(code):
 
 def test_there_are_sources_to_look_at():
     assert len(SOURCES) > 100
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "says"),
+    [
+        ('{"dependencies": [{"name": "a", "skip_reason": "not found"}]}', 2, "cannot be reached: none of 1"),
+        ("", 2, "cannot be reached"),
+        ('{"dependencies": [{"name": "a", "version": "1", "vulns": []}]}', 0, "1 of 1 packages audited, 0 known"),
+        (
+            '{"dependencies": [{"name": "a", "version": "1", "vulns": [{"id": "X-1", "fix_versions": ["2"]}]}]}',
+            1,
+            "a 1: X-1, mended in 2",
+        ),
+    ],
+)
+def test_an_audit_that_looked_at_nothing_does_not_pass(tmp_path, answer, code, says):
+    program = tmp_path / "pip-audit"
+    program.write_text(f"#!/bin/sh\nprintf '%s' '{answer}'\n")
+    program.chmod(0o755)
+    audit = Path(__file__).resolve().parent.parent / ".ci" / "audit.py"
+    done = subprocess.run([sys.executable, audit, program, tmp_path], capture_output=True, text=True)
+    assert done.returncode == code
+    assert says in done.stdout
+
+
+def test_every_package_that_ci_installs_has_a_hash():
+    lines = (Path(__file__).resolve().parent.parent / "requirements-ci.txt").read_text().splitlines()
+    pins = [number for number, line in enumerate(lines) if "==" in line and not line.startswith((" ", "#"))]
+    assert len(pins) > 50
+    assert all(lines[number + 1].lstrip().startswith("--hash=sha256:") for number in pins)

@@ -13,7 +13,14 @@ import sys
 
 from benchmarks.attack.rows import RESULTS
 
-PARTS = {"server": "The page", "files": "Files", "runs": "Stores and runs", "cluster": "Clusters"}
+PARTS = {
+    "server": "The page",
+    "files": "Files",
+    "runs": "Stores and runs",
+    "kills": "Kills",
+    "cluster": "Clusters",
+    "busy": "Busy machines",
+}
 PAGE = RESULTS.parent.parent.parent / "docs" / "reliability.md"
 BEGIN, END = "<!-- rows -->\n", "<!-- end of rows -->\n"
 

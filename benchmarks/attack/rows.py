@@ -21,15 +21,16 @@ def row(what: str, tries: int, outcome: str, held: bool) -> None:
 
 
 def campaign(name: str, *attacks: Callable[[Path], None]) -> None:
-    """Run the attacks that the command names, each in a directory of its own.
+    """Run the attacks that the command names, or all, each in a directory of its own.
 
-    All of them, if it names none: only then their rows are written, to results/attack/NAME.json.
+    Their rows are written to results/attack/NAME.json; where only some are named, the rows of the others stay.
     """
     for attack in attacks:
         if attack.__name__ in (sys.argv[1:] or [attack.__name__]):
             with tempfile.TemporaryDirectory() as place:
                 attack(Path(place))
-    if len(sys.argv) > 1:
-        return
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(ROWS, indent=1, ensure_ascii=False) + "\n")
+    path = RESULTS / f"{name}.json"
+    kept = json.loads(path.read_text(encoding="utf-8")) if len(sys.argv) > 1 and path.is_file() else []
+    rows = {each["what"]: each for each in [*kept, *ROWS]}
+    path.write_text(json.dumps(list(rows.values()), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

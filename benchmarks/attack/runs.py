@@ -1,7 +1,7 @@
-"""Attacks on stores and runs: kills, full disks, damage, forgery, several processes at once. About 8 minutes.
+"""Attacks on stores and runs: kills (more in kills.py), full disks, damage, forgery, several processes. 8 minutes.
 
 .venv/bin/python -m benchmarks.attack.runs              # everything
-.venv/bin/python -m benchmarks.attack.runs kill flip    # some of it; rows of the others are not written
+.venv/bin/python -m benchmarks.attack.runs kill flip    # some of it; the rows of the others stay
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from patchtrace.cli.common import table
 
 RANDOM = random.Random(7)
 #: Kills of each command, and bytes flipped in each kind of file.
-KILLS, FLIPS = 4, 30
+KILLS, FLIPS = 10, 30
 ARRAYS = ("scores.npy", "shares.npy", "errors.npy", "chances.npy", "moments.npy")
 LONG_AGO = 1_000_000_000
 
@@ -110,35 +110,6 @@ def kill(place: Path) -> None:
         if not done.fine or content(output) != content(once):
             broken.append(f"{done.code} {done.err[-200:]}")
     row("kill -9 of refine at random moments", hits, _said(broken, "the same bytes"), not broken)
-
-    for verb in ("index", "update", "gc"):
-        broken, hits = [], 0
-        for number in range(KILLS):
-            store, source = place / f"{verb}{number}.store", place / f"{verb}{number}"
-            photos(source)
-            index: list[Any] = ["index", source, "-o", store, "--size", 16, "--jobs", 1, "-q"]
-            if verb != "index":
-                run(*index)
-                photos(source, 20, seed=1 + number)
-                (source / "050.png").unlink()
-            if verb == "gc":
-                run(*index)
-            command = ["store", "gc", store] if verb == "gc" else index
-            hits += killed(command, RANDOM.uniform(0.5, 2.0))
-            found = ImageSet.open(source, size=16)
-            if verb == "update" and Store(store).verify():
-                broken.append("damaged by the kill")
-            done = run(*command)
-            state = ImageSet.open(store)
-            same = sorted(state.ids) == sorted(found.ids) and not Store(store).verify()
-            if not done.fine or not same:
-                broken.append(f"{done.code} {done.err[-200:]}")
-        row(
-            f"kill -9 of {verb} of a store at random moments",
-            hits,
-            _said(broken, "old state or new, then whole"),
-            not broken,
-        )
 
 
 def _said(broken: list[str], else_: str) -> str:

@@ -1,7 +1,7 @@
 """Attacks on `patchtrace serve`, each so many times, on loopback; 10 minutes or so.
 
     .venv/bin/python -m benchmarks.attack.server             # everything
-    .venv/bin/python -m benchmarks.attack.server idle slow   # some of it; the rows of the others are not written
+    .venv/bin/python -m benchmarks.attack.server idle slow   # some of it; the rows of the others stay
 
 The attacks are those of tests/server, only more of them. While they last, a status request is sent every fifth of a
 second, each with a connection of its own. Rows go to results/attack/server.json.

@@ -110,7 +110,9 @@ compute = several(
     ),
     threads,
     device,
-    click.option("--memory", default=DEFAULT_MEMORY, help="Working memory limit."),
+    click.option(
+        "--memory", default=DEFAULT_MEMORY, help="Working memory limit, besides pixels of folders and arrays."
+    ),
 )
 
 #: What NDA compares.
