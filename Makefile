@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 NATIVE := $(wildcard native/*.*)
 
-.PHONY: demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality removal pictures attack scale profile clean
+.PHONY: demo check test lint test-asan test-tsan test-aarch64 bench provenance stability answer screenshots results truth quality removal pictures attack scale gpu profile clean
 
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
@@ -34,6 +34,15 @@ test-tsan:
 	@$(call need,clang++,-fsanitize=thread,cmake clang libomp-dev libclang-rt-dev)
 	$(call build-kernel-test,tsan,clang++,-fsanitize=thread)
 	TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1 build/tsan/kernel_test 100
+
+# The kernel of AArch64 under an emulator: what has no instruction set of its own is compiled from the same text.
+test-aarch64:
+	@command -v aarch64-linux-gnu-g++ qemu-aarch64 > /dev/null || { echo "something is missing; trying: apt-get install cmake g++-aarch64-linux-gnu qemu-user"; \
+	  apt-get update -q && apt-get install -qy cmake g++-aarch64-linux-gnu qemu-user; }
+	cmake -S native -B build/aarch64 -DPATCHTRACE_TESTS=ON -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	  -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS=-O1
+	cmake --build build/aarch64 --parallel 2
+	qemu-aarch64 -L /usr/aarch64-linux-gnu build/aarch64/kernel_test 20
 
 ASAN := -fsanitize=address,undefined -fno-sanitize-recover=all
 # $(call need,compiler,options,packages): root can fetch them, others are told how.
@@ -113,6 +122,10 @@ pictures: $(VENV)/installed
 # Hostile files, clients and interruptions, counted: the tables of docs/reliability.md. Half an hour or more.
 attack: $(VENV)/installed-test
 	$(BIN)/python -m benchmarks.attack
+
+# The torch engine on a GPU beside the native one: five minutes, a table.
+gpu: $(VENV)/installed
+	$(BIN)/python benchmarks/gpu.py
 
 # Where the time of the native engine goes, stage by stage (needs perf).
 profile: $(VENV)/installed
