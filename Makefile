@@ -2,11 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-
 TOOLS := build/tools
+
 NATIVE := $(wildcard native/*.*)
 
-.PHONY: demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality removal pictures attack lock sbom audit scale profile clean
+.PHONY: demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality removal pictures attack lock sbom audit scale profile clean test-aarch64 gpu
 
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
@@ -34,6 +34,15 @@ test-tsan:
 	@$(call need,g++,-fsanitize=thread,cmake g++)
 	$(call build-kernel-test,tsan,g++,-fsanitize=thread)
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/kernel_test 100
+
+# The kernel of AArch64 under an emulator: what has no instruction set of its own is compiled from the same text.
+test-aarch64:
+	@command -v aarch64-linux-gnu-g++ qemu-aarch64 > /dev/null || { echo "something is missing; trying: apt-get install cmake g++-aarch64-linux-gnu qemu-user"; \
+	  apt-get update -q && apt-get install -qy cmake g++-aarch64-linux-gnu qemu-user; }
+	cmake -S native -B build/aarch64 -DPATCHTRACE_TESTS=ON -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	  -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS=-O1
+	cmake --build build/aarch64 --parallel 2
+	qemu-aarch64 -L /usr/aarch64-linux-gnu build/aarch64/kernel_test 20
 
 ASAN := -fsanitize=address,undefined -fno-sanitize-recover=all
 # $(call need,compiler,options,packages): root can fetch them, others are told how.
@@ -133,6 +142,10 @@ audit: $(VENV)/installed-test $(TOOLS)
 $(TOOLS): | $(BIN)/python
 	$(BIN)/python -m venv $@
 	$@/bin/python -m pip install --quiet --disable-pip-version-check uv pip-audit cyclonedx-bom || { rm -rf $@; false; }
+
+# The torch engine on a GPU beside the native one: five minutes, a table.
+gpu: $(VENV)/installed
+	$(BIN)/python benchmarks/gpu.py
 
 # Where the time of the native engine goes, stage by stage (needs perf).
 profile: $(VENV)/installed

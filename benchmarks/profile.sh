@@ -6,7 +6,7 @@ python=${PYTHON:-python}
 case $python in /*) ;; */*) python=../$python ;; esac
 data=$(mktemp)
 trap 'rm -f "$data"' EXIT
-for step in "100 5 1" "200 8 2" "300 9 1" "400 21 1"; do
+for step in "100 5 1" "200 8 2" "300 9 1" "500 13 1" "400 21 1"; do
   read -r t patch pool <<<"$step"
   perf record -q -o "$data" "$python" - "$t" "$patch" "$pool" <<'PYTHON'
 import sys
@@ -14,13 +14,14 @@ import numpy as np
 sys.path.insert(0, ".")
 from engine import block_of, noisy, pictures
 from patchtrace import Recipe
-from patchtrace.engines import Comparison, get_engine
+from patchtrace import Compute
+from patchtrace.engines import Comparison, Question, get_engine
 
 t, patch, pool = map(int, sys.argv[1:])
 block = block_of(pictures(600))
 how = Comparison(patch, pool, "orthonormal", "match", 100)
 for _ in range(4):
-    get_engine("native", threads=1).compare(noisy(Recipe.preset("cifar"), t, 32), block, how, 1 << 30)
+    get_engine(Compute(engine="native", threads=1)).compare(Question(noisy(Recipe.preset("cifar"), t, 32), block, how, 1 << 30))
 PYTHON
   echo "--- t $t, patch $patch, pool $pool"
   perf report -i "$data" --stdio 2>/dev/null | grep _native | sed 's/patchtrace::(anonymous namespace):://g' |

@@ -43,7 +43,7 @@ template <class T> struct Comparer {
             for (std::size_t i = 0; i < at.middle_stride; ++i) inside[i] = 0;
             for (int r = 0; r < g.rows.inside; ++r)
                 for (int m = 0; m < g.columns.inside; ++m)
-                    inside[r * at.lanes + m] = middle(c, g.rows.first + r, g.columns.first + m);
+                    inside[r * at.stride + m] = middle(c, g.rows.first + r, g.columns.first + m);
         }
     }
 
@@ -54,66 +54,65 @@ template <class T> struct Comparer {
 
     // Norms of the interior training patches. Where there is no patch, as in the rows around them, there is NOTHING: it
     // is never the largest and has no weight.
-    T* norm_row(int row) const { return part(at.norms) + std::size_t(at.spread + row) * at.lanes; }
+    T* norm_row(int row) const { return part(at.norms) + at.head + long(row) * at.stride; }
 
     void norms(double scale) const {
         const T none = T(keeping ? 0 : NOTHING);
-        for (T* out = norm_row(-at.spread); out < norm_row(g.rows.inside + at.spread); ++out) *out = none;
+        for (std::size_t i = 0; i < at.norms_count(); ++i) part(at.norms)[i] = none;
         for (int r = 0; r < g.rows.inside; ++r)
             for (int m = 0; m < g.columns.inside; ++m)
                 norm_row(r)[m] = T(norm_sum(g.rows.first + r, g.columns.first + m) * scale);
     }
 
     // S(a, b) for the query columns [begin, begin + group) of the interior.
-    template <int CHANNELS> void table(int a, int b, int begin, T* out) const {
+    void table(int a, int b, int begin, T* out) const {
         const int columns = at_most(at.group, g.columns.inside - begin);
         T* products = part(at.products) + at.lead;
-        pixel_products<T, CHANNELS, false>(g.channels, x.row(a) + g.columns.first + begin, x.row_stride,
-                                    z.row(b) + g.columns.first, z.row_stride, columns + at.reach, at.product_vectors,
-                                    products, at.product_stride);
-        across<T>(at.shared_across, g.taps, g.pool, columns, at.stride, products, at.product_stride, out,
+        pixel_products(false, g.channels, x.row(a) + g.columns.first + begin, x.row_stride, z.row(b) + g.columns.first,
+                       z.row_stride, columns + at.reach, at.product_vectors, products, at.product_stride);
+        across<T>(at.shared_across, g.taps, g.pool, columns, at.row_lanes, at.close, products, at.product_stride, out,
                   at.column_stride);
     }
 
     // Where the tables of slot a have the one with b = 0: its rows are b, or, where that needs less room, b - a.
     long origin(int a) const { return at.table_rows < at.inner_rows ? g.rows.inside - 1 - a : 0; }
 
-    // S(a, b) for all b that can be part of a pair; a and b are counted from the first interior row.
-    template <int CHANNELS> void fill_slot(int a, int begin, T* slot) const {
+    // S(a, b) for all b that can be part of a pair; a and b are counted from the first interior row. In this order,
+    // because the end of each row is written over the beginning of the next.
+    void fill_slot(int a, int begin, T* slot) const {
         const int low = at_least(0, a - g.rows.inside + 1), high = at_most(at.inner_rows, a + g.rows.inside);
         for (int b = low; b < high; ++b)
-            table<CHANNELS>(a + g.rows.first, b + g.rows.first, begin, slot + (b + origin(a)) * at.stride);
+            table(a + g.rows.first, b + g.rows.first, begin, slot + (b + origin(a)) * at.stride);
     }
 
     // All partners of COUNT query patches on top of each other (rows row, row + w, ...), in one query column. Partners
-    // of the first are counted from -spread on, so that the last one has all of its own; those that are not there get a
-    // place outside of the logits and a norm of NOTHING. tables[e] holds row e's S for this column, from b = e w on.
+    // of the first are counted from `head` before the first on, so that the last one has all of its own; those that are
+    // not there get a place outside of the logits and a norm of NOTHING. tables[e] holds row e's S for this column, from
+    // b = e w on.
     template <int COUNT, int TAPS> STAGE void column_down(int row, int rows, int column, const T* const* tables) const {
-        constexpr int V = WIDTH<T>;
-        const int w = g.pool, taps = TAPS ? TAPS : g.taps, lanes = at.lanes;
-        const std::size_t below = std::size_t(w) * lanes, logits_below = at.logit_stride + below;
-        const int inside = g.rows.inside, stride = at.stride;
+        constexpr int V = WIDTH<T>, STEP = Layout<T>::STEP;
+        const int w = g.pool, taps = TAPS ? TAPS : g.taps, partners = at.inside_stride;
+        const std::size_t below = std::size_t(w) * at.stride, logits_below = at.logit_stride + below;
         const T* own_tables[TAPS ? TAPS + COUNT - 1 : 1];  // so that the compiler sees that nobody writes to them
         for (int e = 0; e < (TAPS ? TAPS + COUNT - 1 : 0); ++e) own_tables[e] = tables[e];
         const T* const* const from = TAPS ? own_tables : tables;
-        T* logits = part(at.logits);
-        const T* norms = norm_row(-at.spread);
+        T* const logits = part(at.logits) + at.head;
+        const T* const norms = norm_row(0);
         Vec<T> peaks[COUNT];
         for (int r = 0; r < COUNT; ++r) peaks[r] = all(T(NOTHING));
-        for (int partner = -at.spread; partner < inside; ++partner, logits += lanes, norms += lanes) {
-            const long at_partner = long(partner) * stride;
-            for (int v = 0; v < lanes; v += V) {
-                Vec<T> sums[COUNT];
-                windows<T, COUNT>(taps, [=](int e) { return load(from[e] + at_partner + v); }, sums);
+        for (long partner = -at.head; partner < partners; partner += STEP) {
+            Vec<T> sums[AT_ONCE][COUNT];
+            for (int u = 0; u < AT_ONCE; ++u)
+                windows<T, COUNT>(taps, [=](int e) { return load(from[e] + partner + u * V); }, sums[u]);
+            for (int u = 0; u < AT_ONCE; ++u)
                 for (int r = 0; r < COUNT; ++r) {
-                    const Vec<T> logit = sums[r] + load(norms + r * below + v);
-                    store(logits + r * logits_below + v, logit);
+                    const Vec<T> logit = sums[u][r] + load(norms + partner + r * below + u * V);
+                    store(logits + partner + r * logits_below + u * V, logit);
                     peaks[r] = larger(peaks[r], logit);
                 }
-            }
         }
         for (int r = 0; r < at_most(COUNT, rows); ++r) {
-            T* const own = part(at.logits) + r * at.logit_stride + std::size_t(at.spread) * lanes;
+            T* const own = logits + r * at.logit_stride;
             const int own_row = g.rows.first + row + r * w;
             if (keeping) copy(own, at.inside_stride, kept_inside(*keeping, own_row, column));
             else answer_inside(own_row, column, own, largest<T>(peaks[r]));
@@ -141,6 +140,8 @@ template <class T> struct Comparer {
                 case 5: return column_down<COUNT, 5>(row, rows, column, tables);
                 case 7: return column_down<COUNT, 7>(row, rows, column, tables);
                 case 9: return column_down<COUNT, 9>(row, rows, column, tables);
+                case 11: return column_down<COUNT, 11>(row, rows, column, tables);
+                case 13: return column_down<COUNT, 13>(row, rows, column, tables);
                 default: break;
             }
         }
@@ -148,7 +149,7 @@ template <class T> struct Comparer {
     }
 
     // Interior query patches in columns [begin, begin + group); false if stopped.
-    template <int CHANNELS, int COUNT> bool interior(int begin, const Control& control) const {
+    template <int COUNT> bool interior(int begin, const Control& control) const {
         const int columns = at_most(at.group, g.columns.inside - begin), w = g.pool;
         T* const ring = part(at.ring) + at.ring_margin();
         const T** tables = part<const T*>(at.pointers);
@@ -158,7 +159,7 @@ template <class T> struct Comparer {
                 if (control.stop(control.context)) return false;
                 const int rows = at_most(COUNT, (g.rows.inside - row + w - 1) / w), from = (row - start) / w;
                 for (; filled < from + g.taps + rows - 1; ++filled)
-                    fill_slot<CHANNELS>(start + filled * w, begin, ring + (filled % at.slots) * at.slot_stride);
+                    fill_slot(start + filled * w, begin, ring + (filled % at.slots) * at.slot_stride);
                 for (int l = 0; l < columns; ++l) {
                     for (int e = 0; e < at.slots; ++e)
                         tables[e] = ring + ((from + e) % at.slots) * at.slot_stride + l * at.column_stride +
@@ -177,19 +178,19 @@ template <class T> struct Comparer {
     //
     // From the outermost position inwards a patch gains a line and loses one that lies outside of the picture and is 0,
     // so that E only ever grows. `rows` says that the border in question is the upper and lower one.
-    template <int CHANNELS> STAGE void edges(bool rows, double scale) const {
+    STAGE void edges(bool rows, double scale) const {
         const Axis& border = rows ? g.rows : g.columns;
         const int w = g.pool, end = border.first + border.inside;
         for (int start = 0; start < at_most(w, border.first); ++start)
             for (int position = start; position < border.first; position += w)
-                edge<CHANNELS>(rows, position, position == start, position + at.reach, scale);
+                edge(rows, position, position == start, position + at.reach, scale);
         for (int start = border.positions - 1; start >= at_least(end, border.positions - w); --start)
             for (int position = start; position >= end; position -= w)
-                edge<CHANNELS>(rows, position, position == start, position, scale);
+                edge(rows, position, position == start, position, scale);
     }
 
     // One edge position: E gets all of its lines, or only the one that it has not got yet.
-    template <int CHANNELS> void edge(bool rows, int position, bool all_lines, int new_line, double scale) const {
+    void edge(bool rows, int position, bool all_lines, int new_line, double scale) const {
         constexpr int V = WIDTH<T>;
         const Axis &border = rows ? g.rows : g.columns, &along = rows ? g.columns : g.rows;
         const int w = g.pool, inner = along.inside + at.reach, vectors = (inner + V - 1) / V;
@@ -199,13 +200,11 @@ template <class T> struct Comparer {
                 for (int v = 0; v < vectors; ++v) store(products + i * at.edge_product_stride + v * V, Vec<T>{});
         for (int p = all_lines ? position : new_line; p <= (all_lines ? position + at.reach : new_line); p += w) {
             if (p + w <= border.pad || p >= border.pad + border.side) continue;  // outside of the picture
-            pixel_products<T, CHANNELS, true>(g.channels, (rows ? x.row(p) : x.column(p)) + along.first,
-                                              rows ? x.row_stride : x.column_stride,
-                                              (rows ? z.row(p) : z.column(p)) + along.first,
-                                              rows ? z.row_stride : z.column_stride, inner, vectors, products,
-                                              at.edge_product_stride);
+            pixel_products(true, g.channels, (rows ? x.row(p) : x.column(p)) + along.first,
+                           rows ? x.row_stride : x.column_stride, (rows ? z.row(p) : z.column(p)) + along.first,
+                           rows ? z.row_stride : z.column_stride, inner, vectors, products, at.edge_product_stride);
         }
-        across<T>(at.shared, g.taps, w, along.inside, at.edge_stride, products, at.edge_product_stride, sums,
+        across<T>(at.shared, g.taps, w, along.inside, at.edge_stride, false, products, at.edge_product_stride, sums,
                   at.edge_stride);
         if (keeping) {
             for (int l = 0; l < along.inside; ++l)
@@ -281,12 +280,12 @@ template <class T> struct Comparer {
                 }
     }
 
-    template <int CHANNELS, int COUNT> void compare(double norm_scale, const Control& control) const {
+    template <int COUNT> void compare(double norm_scale, const Control& control) const {
         norms(norm_scale);
         for (int begin = 0; begin < g.columns.inside; begin += at.group)
-            if (!interior<CHANNELS, COUNT>(begin, control)) return;
-        if (g.rows.edges()) edges<CHANNELS>(true, norm_scale);
-        if (g.columns.edges()) edges<CHANNELS>(false, norm_scale);
+            if (!interior<COUNT>(begin, control)) return;
+        if (g.rows.edges()) edges(true, norm_scale);
+        if (g.columns.edges()) edges(false, norm_scale);
         if (!g.rows.edges() || !g.columns.edges()) return;
         double* const products = part<double>(keeping ? keeping->corners : at.plane);
         corner_products(products);
@@ -296,10 +295,10 @@ template <class T> struct Comparer {
             });
     }
 
-    template <int CHANNELS> void compare(double norm_scale, const Control& control) const {
-        if (at.shared == 4) compare<CHANNELS, 4>(norm_scale, control);
-        else if (at.shared == 2) compare<CHANNELS, 2>(norm_scale, control);
-        else compare<CHANNELS, 1>(norm_scale, control);
+    void compare(double norm_scale, const Control& control) const {
+        if (at.shared == 4) compare<4>(norm_scale, control);
+        else if (at.shared == 2) compare<2>(norm_scale, control);
+        else compare<1>(norm_scale, control);
     }
 
     void prepare_image(const Image& image) const {
@@ -307,15 +306,6 @@ template <class T> struct Comparer {
         prepare_picture<T>(g, image.pixels, image.colour, 1.0, plane, scratch + at.train, part<double>(at.norm_sums));
         patch_sums(g, picture.width, part<double>(at.norm_sums), part<double>(at.spare));
         if (answer.colour) middles(image.pixels);
-    }
-
-    void compare(double norm_scale, const Control& control) const {
-        switch (g.channels) {
-            case 1: return compare<1>(norm_scale, control);
-            case 3: return compare<3>(norm_scale, control);
-            case 4: return compare<4>(norm_scale, control);
-            default: return compare<0>(norm_scale, control);
-        }
     }
 
     // --- patchwork: inner products with the pixels and with the noise of the query apart, and their sums the answer ---

@@ -21,6 +21,23 @@ typedef int I __attribute__((vector_size(PATCHTRACE_VECTOR)));
 constexpr int W = WIDTH<float>;
 constexpr float NOTHING = -__builtin_inff();
 
+// Vectors for which loops over all partners have registers at a time.
+constexpr int AT_ONCE = PATCHTRACE_VECTOR == 64 ? 2 : 1;
+// Channels whose pixels of two vectors stay in registers.
+constexpr int MOST_CHANNELS = PATCHTRACE_VECTOR == 64 ? 8 : 4;
+
+// A number as a type, for a template that is chosen at run time.
+template <int N> struct Number {
+    static constexpr int value = N;
+};
+
+// The same address, of which the compiler knows nothing: it then keeps this one in a register, and not one more for
+// each step from it, of which there are more than registers.
+template <class P> inline P* opaque(P* p) {
+    asm("" : "+r"(p));
+    return p;
+}
+
 template <class T> inline Vec<T> load(const T* p) { return *reinterpret_cast<const typename Lanes<T>::U*>(p); }
 template <class T> inline void store(T* p, Vec<T> v) { *reinterpret_cast<typename Lanes<T>::U*>(p) = v; }
 template <class T> inline Vec<T> all(T x) { return Vec<T>{} + x; }
@@ -118,6 +135,30 @@ inline unsigned lanes_above(F v, F threshold) {
 }
 inline void keep(F v, unsigned lanes, float* out) {
     for (int i = 0; i < W; out += lanes >> i++ & 1) *out = v[i];
+}
+#endif
+
+// Stores the lanes from `first` on; what lies in the places of the others stays.
+#if defined(__AVX512F__)
+inline unsigned lanes_from(int first) { return first > 0 ? ~0u << at_most(first, W) : ~0u; }
+inline void store_from(int first, float* p, Vec<float> v) {
+    _mm512_mask_storeu_ps(p, __mmask16(lanes_from(first)), __m512(v));
+}
+inline void store_from(int first, double* p, Vec<double> v) {
+    _mm512_mask_storeu_pd(p, __mmask8(lanes_from(first)), __m512d(v));
+}
+#else
+template <class T> struct Steps {
+    T at[2 * WIDTH<T>];
+    constexpr Steps() : at() {
+        for (int i = WIDTH<T>; i < 2 * WIDTH<T>; ++i) at[i] = 1;
+    }
+};
+template <class T> constexpr Steps<T> STEPS{};
+
+template <class T> inline void store_from(int first, T* p, Vec<T> v) {
+    const T* const lanes = STEPS<T>.at + WIDTH<T> - at_most(at_least(first, 0), WIDTH<T>);
+    store(p, load(lanes) > T(0) ? v : load(p));
 }
 #endif
 

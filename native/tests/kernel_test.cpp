@@ -477,13 +477,18 @@ const std::vector<Case> NASTY{
     {3, 13, 14, 8, 3, MATCH, false, 6, 2, "nw"},
     {5, 12, 12, 7, 3, ZERO, false, 6, 2, "nw"},
     {4, 13, 13, 7, 2, VALID, true, 6, 2, "nw"},
-    {3, 20, 20, 9, 1, MATCH, false, 20, 2, "nw"},          // windows that have a text of their own: 4, 5, 7, 9 taps
+    {3, 20, 20, 9, 1, MATCH, false, 20, 2, "nw"},          // windows that have a text of their own: 4 to 13 taps
+    {2, 25, 26, 11, 1, MATCH, false, 20, 1, "nw"},
+    {1, 32, 29, 13, 1, MATCH, false, 20, 1, "nw"},
     {3, 17, 18, 7, 1, MATCH, false, 20, 2, "nw"},
     {3, 16, 22, 5, 1, MATCH, false, 20, 2, "nw"},
     {4, 22, 16, 4, 1, MATCH, false, 20, 2, "nw"},
     {1, 26, 25, 10, 1, MATCH, false, 20, 1, "nw"},         // 8 windows across together, and almost
     {1, 24, 33, 9, 1, VALID, false, 20, 1, "nw"},
     {1, 21, 40, 17, 2, MATCH, false, 20, 1, "nw"},
+    {9, 9, 10, 3, 1, MATCH, false, 9, 2, "nw"},            // channels, some at a time
+    {16, 8, 9, 3, 1, ZERO, false, 9, 2, "nw"},
+    {38, 7, 8, 2, 1, MATCH, false, 9, 2, "wn"},
     {3, 14, 14, 3, 1, MATCH, false, 1, 3, "nw"},           // k
     {3, 14, 14, 3, 1, MATCH, false, 1000000000, 3, "nw"},
     {3, 14, 14, 3, 1, ZERO, false, 195, 2, "nw"},

@@ -12,13 +12,15 @@ import time
 
 import numpy as np
 import pytest
-from engines.checks import ROOMY, assert_same, pixels
+from engines.checks import ROOMY, assert_same, assert_same_colours, assert_same_scores, pixels
 from engines.strategies import LARGE, SMALL, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.ndimage import gaussian_filter
 
 from patchtrace import Compute
 from patchtrace.engines import Comparison, NoisyQuery, Question, SlowEngineWarning, get_engine, native, preparation
+from patchtrace.engines.reference import ReferenceEngine
 from patchtrace.errors import PatchtraceError
 from patchtrace.recipe import Recipe
 
@@ -130,6 +132,38 @@ def test_a_bright_spot_in_a_dark_picture_stays_exact(variance, patch, border):
     noise = np.random.default_rng(0).standard_normal(block[:1].shape)
     query = NoisyQuery.of(block[0], noise, np.sqrt(1 - variance), np.sqrt(variance))
     assert_same(native.NativeEngine(), (query, block, Comparison(patch, 1, "orthonormal", border, 1)))
+
+
+def latents(channels, images, side=20):
+    """What latents are like: smooth, with something of its own in each channel, standard deviation 0.8."""
+    noise = np.random.default_rng(channels).standard_normal((images, channels, side, side))
+    return (0.8 * (0.9 * 3.5 * gaussian_filter(noise, (0, 0, 1, 1)) + 0.4 * noise)).astype(np.float32)
+
+
+@pytest.mark.parametrize("instructions", FASTEST_FIRST)
+@pytest.mark.parametrize("channels", [4, 16, 19, 32])
+def test_latents_stay_exact_and_in_float32(channels, instructions, monkeypatch):
+    chosen, choose = [], preparation.precision
+    monkeypatch.setattr(preparation, "precision", lambda *a: chosen.append(choose(*a)) or chosen[-1])
+    block = latents(channels, 4)
+    for clean in (block[0], block[3]):  # one that is in the collection, and one that is not
+        noise = np.random.default_rng(0).standard_normal((1, *clean.shape))
+        query = NoisyQuery.of(clean, noise, np.sqrt(0.89), np.sqrt(0.11))
+        question = Question(query, block[:3], Comparison(3, 1, "orthonormal", "match", 100), ROOMY, colours=True)
+        ours, oracle = native.NativeEngine(1, instructions).compare(question), ReferenceEngine().compare(question)
+        assert_same_scores(ours, oracle)
+        assert_same_colours(ours, oracle, block[:3])
+        np.testing.assert_allclose(ours.log_normaliser, oracle.log_normaliser, rtol=0, atol=1e-3)
+    assert set(chosen) == {np.float32}
+
+
+def test_channels_that_say_the_same_are_one_channel_as_far_as_rounding_goes(monkeypatch):
+    chosen, choose = [], preparation.precision
+    monkeypatch.setattr(preparation, "precision", lambda *a: chosen.append(choose(*a)) or chosen[-1])
+    block = np.repeat(latents(1, 3, 24), 32, axis=1)
+    query = NoisyQuery.of(block[0], np.random.default_rng(0).standard_normal(block[:1].shape), np.sqrt(0.9), 0.1**0.5)
+    assert_same(native.NativeEngine(), (query, block, Comparison(3, 1, "orthonormal", "match", 100)))
+    assert set(chosen) == {np.float64}
 
 
 def test_many_versions_and_few_images_equal_each_of_them_alone():

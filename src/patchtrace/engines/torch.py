@@ -413,12 +413,13 @@ def _weights(least: Tensor, distances: Tensor) -> Tensor:
 
 
 def _answer(version: Version) -> Answer:
-    """The answer for one version, in float64 on the host until it is done."""
-    parts = version.parts.cpu().flatten(1, 2)
+    """The answer for one version, in float64 until it is done: on the device, so that only the result has to move."""
+    has_float64 = version.parts.device.type != "mps"
+    parts = (version.parts if has_float64 else version.parts.cpu()).flatten(1, 2)
     least, total, top = parts[:3]
     nearest = least.double().amin(dim=-1, keepdim=True)
     weight = (nearest - least).exp_()
     normaliser = (weight * total).sum(dim=-1, keepdim=True)
-    share = weight.mul_(top).div_(normaliser)
-    log_normaliser = (normaliser[:, 0].log() - nearest[:, 0]).numpy() + version.terms.offset
-    return Answer(log_normaliser, share.float().numpy(), parts[3:].movedim(0, -1).float().numpy())
+    share = weight.mul_(top).div_(normaliser).float()
+    log_normaliser = (normaliser[:, 0].log() - nearest[:, 0]).cpu().numpy() + version.terms.offset
+    return Answer(log_normaliser, share.cpu().numpy(), parts[3:].movedim(0, -1).float().cpu().numpy())
