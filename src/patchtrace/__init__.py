@@ -27,6 +27,7 @@ from patchtrace.methods import (
 )
 from patchtrace.nda import NDA, Explanation, NDAShortlist, attribute, explain
 from patchtrace.nda_details import NDADetails
+from patchtrace.null_details import NullDetails
 from patchtrace.progress import Watch
 from patchtrace.provenance import Provenance, Samples
 from patchtrace.recipe import Level, Recipe, Scale, Stopping
@@ -52,6 +53,7 @@ __all__ = [
     "MachineInfluence",
     "NDADetails",
     "NDAShortlist",
+    "NullDetails",
     "PatchtraceError",
     "PixelSimilarity",
     "Provenance",
