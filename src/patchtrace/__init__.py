@@ -27,6 +27,7 @@ from patchtrace.methods import (
 )
 from patchtrace.nda import NDA, Explanation, NDAShortlist, attribute, explain
 from patchtrace.nda_details import NDADetails
+from patchtrace.null import Null, calibrate
 from patchtrace.null_details import NullDetails
 from patchtrace.progress import Watch
 from patchtrace.provenance import Provenance, Samples
@@ -53,6 +54,7 @@ __all__ = [
     "MachineInfluence",
     "NDADetails",
     "NDAShortlist",
+    "Null",
     "NullDetails",
     "PatchtraceError",
     "PixelSimilarity",
@@ -68,5 +70,6 @@ __all__ = [
     "TracInCP",
     "Watch",
     "attribute",
+    "calibrate",
     "explain",
 ]

@@ -148,9 +148,7 @@ share=0.25, error=None, chance=None, z=None)]
         i = int(index)
         error, chance = self.nda.known(query, i) if self.nda else (None, None)
         z = float(self.null.z[query, i]) if self.null else None
-        return Hit(
-            i, self.train_ids[i], float(self.scores[query, i]), float(self.shares[query, i]), error, chance, z
-        )
+        return Hit(i, self.train_ids[i], float(self.scores[query, i]), float(self.shares[query, i]), error, chance, z)
 
     def ranks(self, query: int, n: int = 10) -> list[tuple[int, bool]]:
         """The rank of each of the first n images, from 1, and whether others tie with it.

@@ -9,13 +9,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.checks import choice, whole
+from patchtrace.checks import choice
 from patchtrace.errors import PatchtraceError
 
 Kind = Literal["controls", "members"]
 #: Arrays that are saved with a result, under these names, with the fields that they are.
 NULL_ARRAYS = {"z": "z", "null_tops": "tops"}
-PLAIN = ("statistic", "kind", "rate", "draws", "values", "as_large", "remark")
+PLAIN = ("statistic", "kind", "rate", "values", "as_large", "remark")
 #: What the pictures of a null are called in sentences.
 CALLED = {"controls": "control pictures", "members": "pictures of the collection, each without itself,"}
 
@@ -58,14 +58,12 @@ class NullDetails:
         the others.
     rate : float
         From which p-value a query, or an image for it, stands out.
-    draws : int
-        Draws of the noise behind it, the same for queries and controls.
     values : list of float
         For each query its statistic.
     as_large : list of int
         For each query the number of controls whose statistic is as large.
     z : float32 (queries, train)
-        How far the resemblance of an image to the query is above what is usual for that image, in spreads.
+        How far the agreement of an image with the query is above what is usual for that image, in spreads.
     tops : float32 (queries, controls)
         The largest z of each control, beside the query.
     remark : str, default ""
@@ -74,7 +72,7 @@ class NullDetails:
     Examples
     --------
     >>> z, tops = np.float32([[0.1, 4.0]]), np.float32([[1, 2, 3, 5]])
-    >>> details = NullDetails("largest z", "controls", 0.01, 1, [4.0], [1], z, tops)
+    >>> details = NullDetails("largest z", "controls", 0.01, [4.0], [1], z, tops)
     >>> details.p(0), details.p_of_image(0, 1)
     (0.4, 0.4)
     >>> details.sentence(0)
@@ -85,7 +83,6 @@ stands out at 1 %'
     statistic: str
     kind: Kind
     rate: float
-    draws: int
     values: list[float]
     as_large: list[int]
     z: NDArray[np.float32]
@@ -100,11 +97,10 @@ stands out at 1 %'
     def check(self, shape: tuple[int, int]) -> None:
         """Raise a PatchtraceError if this is not about so many (queries, train), or holds what no null comes to."""
         choice("kind", self.kind, CALLED)
-        whole("draws", self.draws, 1)
         if not isinstance(self.rate, float) or not 0 < self.rate < 1:
             raise PatchtraceError(f"rate is {self.rate!r}: use a number between 0 and 1")
         if self.z.shape != shape or self.tops.ndim != 2 or len(self.tops) != shape[0] or not self.controls:
-            raise PatchtraceError(f"z {self.z.shape} and tops {self.tops.shape} do not match {shape} queries and images")
+            raise PatchtraceError(f"z {self.z.shape} and tops {self.tops.shape} do not match {shape} values")
         if not np.isfinite(self.z).all() or not np.isfinite(self.tops).all():
             raise PatchtraceError("z or tops are not finite")
         if len(self.values) != shape[0] or not all(isinstance(value, float) for value in self.values):
@@ -119,12 +115,16 @@ stands out at 1 %'
         """The p-value of a query."""
         return p_value(self.as_large[query], self.controls)
 
+    def best(self, query: int) -> int:
+        """The image with the largest z, which need not be the first by its share."""
+        return int(self.z[query].argmax())
+
     def p_values(self) -> list[float]:
         """Those of all queries."""
         return [self.p(query) for query in range(len(self.values))]
 
     def p_of_image(self, query: int, index: int) -> float:
-        """How often the largest z of a control is as large as that of this image; it counts that there are many images."""
+        """How often the largest z of a control is as large as that of this image: its p-value among many images."""
         return p_value(int((self.tops[query] >= self.z[query, index]).sum()), self.controls)
 
     def stands_out(self, query: int, index: int) -> bool:
@@ -141,16 +141,16 @@ stands out at 1 %'
             f"(p {p:.2g}{reach}): {does} at {100 * self.rate:g} %"
         )
 
-    def sentence_of_all(self) -> str:
-        """How many of the queries stand out, where there are several; else nothing."""
+    def sentences_of_all(self) -> list[str]:
+        """How many of the queries stand out, where there are several."""
         many = len(self.values)
         if many < 2:
-            return ""
+            return []
         found = int(stand_out(self.p_values(), self.rate).sum())
-        return (
+        return [
             f"{found} of {many} queries stand out at a false discovery rate of {100 * self.rate:g} % "
             "(Benjamini and Hochberg)"
-        )
+        ]
 
     def about(self, query: int) -> dict[str, Any]:
         """One query as plain data, for tables and pages."""
@@ -158,6 +158,7 @@ stands out at 1 %'
             "p": self.p(query),
             "statistic": self.statistic,
             "value": self.values[query],
+            "best": self.best(query),
             "as_large": self.as_large[query],
             "controls": self.controls,
             "kind": self.kind,
@@ -188,5 +189,5 @@ stands out at 1 %'
     @classmethod
     def from_record(cls, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> NullDetails:
         """What :meth:`record` wrote, with its arrays."""
-        fields = {field: np.float32(arrays[name]) for name, field in NULL_ARRAYS.items()}
+        fields: dict[str, Any] = {field: np.float32(arrays[name]) for name, field in NULL_ARRAYS.items()}
         return cls(**{name: record[name] for name in PLAIN}, **fields)

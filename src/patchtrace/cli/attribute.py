@@ -16,6 +16,7 @@ import click
 from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.cli import options as opts
 from patchtrace.cli.common import echo_json, ended, note, progress_bar, table, write_run
+from patchtrace.cli.evidence import HINT, Judging, check_evidence, null_from
 from patchtrace.cli.kinds import COUNT, NEW_FILE, SEED, SOURCE
 from patchtrace.cli.values import (
     check_method,
@@ -66,6 +67,10 @@ UNFINISHED = "unfinished"
     help="Number of images to score exactly, after a coarse pass over all of them; approximate, for huge collections.",
 )
 @opts.query_key
+@opts.null
+@opts.controls
+@opts.control_key
+@opts.rate
 @opts.json
 @click.option("--json-lines", is_flag=True, help="Print a line of JSON whenever more is known of a query.")
 @opts.quiet
@@ -82,6 +87,7 @@ def attribute(context: click.Context, /, **options: Any) -> int:
       patchtrace attribute query.png --train photos/ --report report.html
       patchtrace attribute query.png --train photos/ --preset celeba --draws 8 -o run/
       patchtrace attribute query.png --train photos/ --seconds 60 -o run/  &&  patchtrace refine run/
+      patchtrace attribute query.png --train photos/ --controls others/
       patchtrace attribute query.png --train photos/ --method embedding
       patchtrace attribute generated/ --train photos/ --method dtrak --model model/ -o run/
       patchtrace attribute generated.npz --train cifar-10-batches-py/ --json
@@ -99,11 +105,13 @@ def attribute(context: click.Context, /, **options: Any) -> int:
     if options["shortlist"] and options["method"] == "nda":
         options["method"] = "nda-shortlist"
     _check_usage(options)
+    check_evidence(options)
     recipe, compute = check_method(context, options)
     output, quiet = options["output"], options["quiet"]
     if output:
         check_output(output, *options["train"], *options["query"])
     train, queries = read_pictures(options)
+    null = null_from(options, train)
     recipe, reports = recipe_for(recipe, options, train), _reports(options["report"], len(queries))
     part = ATTRIBUTION if reports else 1.0
     method = method_from(options, train, recipe, part=part, checkpoint=output and output / UNFINISHED)
@@ -118,14 +126,17 @@ def attribute(context: click.Context, /, **options: Any) -> int:
         if not options["json"]:
             progress.table = partial(_line if options["json_lines"] else table, top=options["top"])
             progress.stream = options["json_lines"]
+        watch = progress if null is None else Judging(progress, null, queries, train, options["rate"])
         try:
-            result = method.attribute(queries, progress=progress)
+            result = method.attribute(queries, progress=watch)
         except KeyboardInterrupt:
             if progress.interrupted() and output:
                 note("interrupted: the same command resumes", quiet=quiet)
             raise
         if not progress.shown:  # the method has one result for all queries
-            progress.finished(result)
+            watch.finished(result)
+        if isinstance(watch, Judging):
+            result = watch.judged(result)
     result = replace(result, facts={**result.facts, "opened": opened_from(options)})
     listed = None
     if output:
@@ -142,6 +153,8 @@ def attribute(context: click.Context, /, **options: Any) -> int:
         note(f"written to {path}", quiet=quiet)
     if options["json"]:
         echo_json(result.to_json(options["top"]))
+    for line in [HINT] if result.null is None else result.null.sentences_of_all():
+        note(line, quiet=quiet)
     return ended(output, result.skipped, listed, quiet=quiet)
 
 

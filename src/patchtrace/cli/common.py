@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
+import numpy as np
 from tqdm import tqdm
 
 from patchtrace.attribution import Attribution, Hit, TableFormat
@@ -167,6 +168,10 @@ def evidence_lines(result: Attribution, query: int, hits: Sequence[Hit]) -> list
     lines = [null.sentence(query)]
     if marked:
         lines.append(f"*: {marked} of these {len(hits)} images stand out by their own z at {100 * null.rate:g} %")
+    best = null.best(query)
+    if null.stands_out(query, best) and best not in [hit.index for hit in hits]:
+        rank = int(np.flatnonzero(result.ranking(query) == best)[0]) + 1
+        lines.append(f"largest z: {null.z[query, best]:.1f}, {printable(result.train_ids[best])}, at rank {rank}")
     return lines + ([null.remark] if null.remark else [])
 
 

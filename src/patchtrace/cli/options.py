@@ -46,6 +46,25 @@ threads = click.option("--threads", type=kinds.COUNT, help="Number of threads.  
 device = click.option("--device", help="PyTorch device, such as cuda:1.")
 flips = click.option("--flips/--no-flips", default=None, help="Also compare with mirrored training images.")
 query_key = click.option("--query-key", help="Array of a .npz, or column of a table, that holds the queries.")
+null = click.option(
+    "--null",
+    type=kinds.DIRECTORY,
+    help="Null of the collection, written by patchtrace calibrate: whether a query, or an image for it, stands out.",
+)
+controls = click.option(
+    "--controls",
+    multiple=True,
+    type=kinds.SOURCE,
+    help="Pictures known not to stem from the collection, of the same kind as the queries; may be repeated.",
+)
+control_key = click.option("--control-key", help="Array of a .npz, or column of a table, that holds the controls.")
+rate = click.option(
+    "--rate",
+    type=kinds.FRACTION,
+    default=0.01,
+    show_default=True,
+    help="p-value from which something stands out, and false discovery rate over several queries.",
+)
 run = click.argument("run", type=kinds.DIRECTORY)
 truth = click.argument("truth", type=kinds.FILE)
 model = click.option(

@@ -49,9 +49,7 @@ class Template(NamedTuple):
     norm: float
 
 
-def agreement(
-    queries: ImageSet, train: ImageSet, *, report: Callable[[int], None] | None = None
-) -> Float32:
+def agreement(queries: ImageSet, train: ImageSet, *, report: Callable[[int], None] | None = None) -> Float32:
     """How well each image agrees with each query: float32 (queries, train).
 
     ``report`` is called with the number of pairs done since the last call.
