@@ -149,9 +149,7 @@ class Null:
         z = np.zeros((len(queries), len(train)), dtype=np.float32)
         tops = np.empty((len(queries), len(rows)), dtype=np.float32)
         for number, row in enumerate(found):
-            standard = standardised(np.concatenate([rows, row[None]]))
-            z[number, places] = standard[-1]
-            tops[number] = np.nanmax(standard[:-1], axis=1)
+            z[number, places], tops[number] = beside(rows, row)
         values = z[:, places].max(axis=1)
         return NullDetails(
             STATISTIC,
@@ -274,6 +272,15 @@ def standardised(rows: Float32) -> Values:
     count = len(values)
     spread = np.sqrt((count * variances + PRIOR * np.nanmean(variances)) / (count + PRIOR))
     return np.asarray((values - np.nanmean(values, axis=0)) / np.maximum(spread, 1e-12))
+
+
+def beside(rows: Float32, query: Float32) -> tuple[Values, Values]:
+    """The z of each image for a query (train,), and the largest z of each control (controls,).
+
+    Mean and spread are over the controls and the query together, so that all of them are treated alike.
+    """
+    z = standardised(np.concatenate([rows, query[None]]))
+    return z[-1], np.nanmax(z[:-1], axis=1)
 
 
 def digests_of(images: ImageSet) -> NDArray[np.uint64]:
