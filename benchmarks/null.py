@@ -221,8 +221,7 @@ def measure(pictures: Pictures) -> dict[str, Any]:
     members = rows_of(pictures, pictures.train.subset(pictures.members))
     for row, alike in zip(members, near_duplicates(pictures.train, pictures.members), strict=True):
         row[alike] = np.nan
-    controls = found.pop("controls")
-    unrelated = found["unrelated"]
+    controls, unrelated = found.pop("controls"), found["unrelated"]
     return {
         "images": len(pictures.train),
         "uniform": {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +15,7 @@ from patchtrace.errors import PatchtraceError
 Kind = Literal["controls", "members"]
 #: Arrays that are saved with a result, under these names, with the fields that they are.
 NULL_ARRAYS = {"z": "z", "null_tops": "tops"}
-PLAIN = ("statistic", "kind", "rate", "values", "as_large", "remark")
+PLAIN = ("statistic", "kind", "rate", "values", "as_large", "remark", "groups")
 #: What the pictures of a null are called in sentences.
 CALLED = {"controls": "control pictures", "members": "pictures of the collection, each without itself,"}
 
@@ -68,6 +68,9 @@ class NullDetails:
         The largest z of each control, beside the query.
     remark : str, default ""
         What has to be known of the null, such as that the collection has changed since.
+    groups : mapping of str to list of float, default {}
+        For each group of images a p-value for each query: how often the largest z of a control within the group is as
+        large as that of the query.
 
     Examples
     --------
@@ -88,6 +91,7 @@ stands out at 1 %'
     z: NDArray[np.float32]
     tops: NDArray[np.float32]
     remark: str = ""
+    groups: Mapping[str, list[float]] = field(default_factory=dict)
 
     @property
     def controls(self) -> int:
@@ -108,6 +112,9 @@ stands out at 1 %'
         counts = self.as_large
         if len(counts) != shape[0] or not all(type(n) is int and 0 <= n <= self.controls for n in counts):
             raise PatchtraceError(f"{counts!r} are not numbers out of {self.controls} controls for {shape[0]} queries")
+        for name, values in self.groups.items():
+            if len(values) != shape[0] or not all(isinstance(value, float) and 0 < value <= 1 for value in values):
+                raise PatchtraceError(f"{values!r} are not p-values of the group {name!r}")
         if not isinstance(self.statistic, str) or not isinstance(self.remark, str):
             raise PatchtraceError("the name of the statistic and the remark are not text")
 
@@ -176,6 +183,7 @@ stands out at 1 %'
             parts[0],
             values=[value for one in parts for value in one.values],
             as_large=[count for one in parts for count in one.as_large],
+            groups={name: [p for one in parts for p in one.groups[name]] for name in parts[0].groups},
             z=np.concatenate([one.z for one in parts]),
             tops=np.concatenate([one.tops for one in parts]),
         )

@@ -25,6 +25,7 @@ from patchtrace.cli.demo import demo
 from patchtrace.cli.doctor import doctor
 from patchtrace.cli.explain import explain_command
 from patchtrace.cli.generate import generate
+from patchtrace.cli.groups import summarize
 from patchtrace.cli.index import index, store_command
 from patchtrace.cli.kinds import FILE
 from patchtrace.cli.lds import lds_command
@@ -125,7 +126,21 @@ def cli() -> None:
 
 
 for command in (
-    *(attribute, calibrate, hubs, explain_command, serve, refine, index, store_command, generate, recipe, demo, doctor),
+    *(
+        attribute,
+        calibrate,
+        hubs,
+        summarize,
+        explain_command,
+        serve,
+        refine,
+        index,
+        store_command,
+        generate,
+        recipe,
+        demo,
+        doctor,
+    ),
     *(train_command, sample, lds_command, compare_command, counterfactual, ablate, tune),
 ):
     cli.add_command(command)

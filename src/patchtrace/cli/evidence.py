@@ -50,10 +50,18 @@ def null_from(options: Mapping[str, Any], train: ImageSet) -> Null | None:
 class Judging(Watch):
     """Passes everything on to a bar; the result of each query gets what the null says of it."""
 
-    def __init__(self, bar: Bar, null: Null, queries: ImageSet, train: ImageSet, rate: float) -> None:
+    def __init__(
+        self, bar: Bar, null: Null, queries: ImageSet, train: ImageSet, rate: float, labels: tuple[str, ...]
+    ) -> None:
         super().__init__()
-        self.bar, self.null, self.queries, self.train, self.rate = bar, null, queries, train, rate
+        self.bar, self.null, self.queries, self.train = bar, null, queries, train
+        self.rate, self.labels = rate, labels
         self.details: list[NullDetails] = []
+
+    @property
+    def shown(self) -> int:
+        """Results of queries so far."""
+        return len(self.details)
 
     def __call__(self, done: int, total: int) -> None:
         self.bar(done, total)
@@ -70,7 +78,7 @@ class Judging(Watch):
     def finished(self, result: Attribution) -> None:
         first = len(self.details)
         some = self.queries.subset(range(first, first + len(result.query_ids)))
-        self.details.append(self.null.judge(some, self.train, rate=self.rate))
+        self.details.append(self.null.judge(some, self.train, rate=self.rate, labels=self.labels))
         self.bar.finished(replace(result, null=self.details[-1]))
 
     def judged(self, result: Attribution) -> Attribution:

@@ -65,6 +65,11 @@ rate = click.option(
     show_default=True,
     help="p-value from which something stands out, and false discovery rate over several queries.",
 )
+group_by = click.option(
+    "--group-by",
+    metavar="folder|csv:FILE|PATTERN",
+    help="Also add shares up by folder, by a table with columns id and group, or by a regular expression on the id.",
+)
 run = click.argument("run", type=kinds.DIRECTORY)
 truth = click.argument("truth", type=kinds.FILE)
 model = click.option(

@@ -139,7 +139,7 @@ def _templates(query: Float32) -> Iterator[Template]:
                         window = drawn[:, top : top + sides[0], left : left + sides[1]]
                         if np.mean(window**2) >= PLAIN:
                             spectrum = scipy.fft.rfft2(window, (height, width)).conj()
-                            yield Template(spectrum, *sides, float(np.linalg.norm(window)))
+                            yield Template(spectrum, sides[0], sides[1], float(np.linalg.norm(window)))
 
 
 def _resized(picture: Float32, height: int, width: int) -> Float32:

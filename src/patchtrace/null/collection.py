@@ -19,7 +19,7 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing, write_json
 from patchtrace.images import ImageSet
 from patchtrace.null.agreement import agreement
-from patchtrace.null_details import CALLED, Kind, NullDetails
+from patchtrace.null_details import CALLED, Kind, NullDetails, p_value
 
 MANIFEST, FILE_VERSION = "null.json", 1
 #: Fields that are plain data as they are.
@@ -113,7 +113,9 @@ class Null:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def judge(self, queries: ImageSet, train: ImageSet, *, rate: float = 0.01) -> NullDetails:
+    def judge(
+        self, queries: ImageSet, train: ImageSet, *, rate: float = 0.01, labels: Sequence[str] = ()
+    ) -> NullDetails:
         """How unusual queries are, and each image for them.
 
         Mean and spread of each image are taken over the controls and the query together, so that a query and a control
@@ -125,6 +127,8 @@ class Null:
             The queries, and the collection as it is now. Images that are new are not tested (z 0).
         rate : float, default 0.01
             From which p-value something stands out.
+        labels : sequence of str, optional
+            The group of each image of the collection: then each group has p-values too.
 
         Returns
         -------
@@ -148,8 +152,12 @@ class Null:
         found = np.log1p(agreement(queries, train if whole else train.subset(places)))
         z = np.zeros((len(queries), len(train)), dtype=np.float32)
         tops = np.empty((len(queries), len(rows)), dtype=np.float32)
+        groups: dict[str, list[float]] = {}
         for number, row in enumerate(found):
-            z[number, places], tops[number] = beside(rows, row)
+            standard = standardised(np.concatenate([rows, row[None]]))
+            z[number, places], tops[number] = standard[-1], np.nanmax(standard[:-1], axis=1)
+            for name, p in _of_groups(standard, np.array(labels)[places] if len(labels) else np.array([])).items():
+                groups.setdefault(name, []).append(p)
         values = z[:, places].max(axis=1)
         return NullDetails(
             STATISTIC,
@@ -160,6 +168,7 @@ class Null:
             z,
             tops,
             change.sentence(),
+            groups,
         )
 
     def change(self, train: ImageSet) -> Change:
@@ -272,6 +281,16 @@ def standardised(rows: Float32) -> Values:
     count = len(values)
     spread = np.sqrt((count * variances + PRIOR * np.nanmean(variances)) / (count + PRIOR))
     return np.asarray((values - np.nanmean(values, axis=0)) / np.maximum(spread, 1e-12))
+
+
+def _of_groups(standard: Values, labels: NDArray[np.str_]) -> dict[str, float]:
+    """For each group the p-value of its largest z: that of the last row among those of the others."""
+    found = {}
+    for name in np.unique(labels).tolist():
+        tops = np.where(np.isnan(standard[:, labels == name]), -np.inf, standard[:, labels == name]).max(axis=1)
+        others = tops[:-1][np.isfinite(tops[:-1])]  # a member that is all of a group has nothing in it
+        found[name] = p_value(int((others >= tops[-1]).sum()), len(others))
+    return found
 
 
 def beside(rows: Float32, query: Float32) -> tuple[Values, Values]:
