@@ -29,6 +29,7 @@ UNFINISHED = "unfinished"
 @click.option("--count", type=COUNT, default=USUAL, help="Number of pictures to compare.", show_default=True)
 @click.option("--seed", type=SEED, default=0, help="Seed of the choice, where there are more pictures.")
 @opts.output("Directory for the null.", required=True)
+@opts.threads
 @opts.quiet
 def calibrate(**options: Any) -> int:
     """Measure what is usual for a collection, so that a query can be said to stand out.
@@ -55,6 +56,7 @@ def calibrate(**options: Any) -> int:
             controls,
             count=options["count"],
             seed=options["seed"],
+            threads=options["threads"],
             checkpoint=output / UNFINISHED,
             progress=progress,
         )

@@ -13,7 +13,9 @@ contrast, or what else is in the collection, so an image is left out of a null b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,10 +51,17 @@ class Template(NamedTuple):
     norm: float
 
 
-def agreement(queries: ImageSet, train: ImageSet, *, report: Callable[[int], None] | None = None) -> Float32:
+def agreement(
+    queries: ImageSet,
+    train: ImageSet,
+    *,
+    threads: int | None = None,
+    report: Callable[[int], None] | None = None,
+) -> Float32:
     """How well each image agrees with each query: float32 (queries, train).
 
-    ``report`` is called with the number of pairs done since the last call.
+    Several queries are compared at once, by default on all cores; ``report`` is called with the number of pairs done
+    since the last call.
 
     >>> from patchtrace.demo import postcards
     >>> cards = postcards(20, size=16)
@@ -66,14 +75,13 @@ def agreement(queries: ImageSet, train: ImageSet, *, report: Callable[[int], Non
     each = 16 * int(np.prod(train.shape))
     size = max(1, SPECTRA_BYTES // each)
     found = np.zeros((len(queries), len(train)), dtype=np.float32)
-    for start in range(0, len(train), size):
-        block = _Block(structure(train.block(start, start + size)))
-        for number, some in enumerate(templates):
-            for template in some:
-                best = found[number, start : start + size]
-                np.maximum(best, block.agreement(template), out=best)
-            if report:
-                report(len(block))
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:  # what takes long in it holds no lock
+        for start in range(0, len(train), size):
+            block = _Block(structure(train.block(start, start + size)))
+            for number, row in enumerate(pool.map(block.best, templates)):
+                found[number, start : start + size] = row
+                if report:
+                    report(len(block))
     return found
 
 
@@ -98,6 +106,13 @@ class _Block:
 
     def __len__(self) -> int:
         return len(self._spectra)
+
+    def best(self, templates: Sequence[Template]) -> Float32:
+        """The largest agreement of some templates with each image: (images,)."""
+        found = np.zeros(len(self), dtype=np.float32)
+        for template in templates:
+            np.maximum(found, self.agreement(template), out=found)
+        return found
 
     def agreement(self, template: Template) -> Float32:
         """The agreement of a template with each image, at its best place: (images,)."""

@@ -30,6 +30,7 @@ def calibrate(
     *,
     count: int = COUNT,
     seed: int = 0,
+    threads: int | None = None,
     checkpoint: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Null:
@@ -47,6 +48,8 @@ def calibrate(
         Number of pictures; if there are more, they are chosen at random.
     seed : int, default 0
         Seed of that choice.
+    threads : int, optional
+        Number of threads; by default as many as there are cores.
     checkpoint : path, optional
         Directory in which unfinished work is kept until it is deleted.
     progress : callable, optional
@@ -85,7 +88,7 @@ def calibrate(
             rows[start : start + len(some)] = found["rows"]
             counter.add(len(some) * len(images))
             continue
-        rows[start : start + len(some)] = np.log1p(agreement(some, images, report=counter.add))
+        rows[start : start + len(some)] = np.log1p(agreement(some, images, threads=threads, report=counter.add))
         if cache:
             cache.save(known, rows=rows[start : start + len(some)])
     if controls is None:
