@@ -159,8 +159,10 @@ def attribute(context: click.Context, /, **options: Any) -> int:
         note(f"written to {path}", quiet=quiet)
     if options["json"]:
         echo_json(_with_groups(result, options["top"], labels))
-    for line in [HINT] if result.null is None else result.null.sentences_of_all():
-        note(line, quiet=quiet)
+    if result.null is not None:
+        note(*result.null.sentences_of_all(), quiet=quiet)
+    elif result.has_shares:
+        note(HINT, quiet=quiet)
     return ended(output, result.skipped, listed, quiet=quiet)
 
 
