@@ -208,10 +208,16 @@ def judged(kind: str, controls: NDArray[np.float32], of: dict[str, NDArray[np.fl
 
 
 def uniform(p: list[float]) -> dict[str, Any]:
-    """How often p-values are small, and how far they are from uniform (Kolmogorov and Smirnov)."""
-    test = scipy.stats.kstest(np.array(p), "uniform")
-    below = {str(rate): float(np.mean(np.array(p) <= rate + 1e-9)) for rate in RATES}
-    return {"queries": len(p), "below": below, "distance": float(test.statistic), "p": float(test.pvalue), "values": p}
+    """How often p-values are small, and how far they are from uniform (Kolmogorov and Smirnov).
+
+    All queries have the same controls, which are a sample too: the test is that of two samples.
+    """
+    values = np.array(p)
+    distance = float(scipy.stats.kstest(values, "uniform").statistic)
+    below = {str(rate): float(np.mean(values <= rate + 1e-9)) for rate in RATES}
+    size = np.sqrt(CONTROLS * len(p) / (CONTROLS + len(p)))
+    test = float(scipy.special.kolmogorov(size * distance))
+    return {"queries": len(p), "below": below, "distance": distance, "p": test, "values": p}
 
 
 def measure(pictures: Pictures) -> dict[str, Any]:
