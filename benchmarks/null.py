@@ -271,14 +271,14 @@ def old_rule(shares: NDArray[np.float32]) -> NDArray[np.bool_]:
 
 
 def cost() -> None:
-    """What a null of 5,000 images takes, in default queries."""
+    """What a null of 5,000 images takes, in default queries, in seconds of all cores together."""
     with np.load(CIFAR2) as archive:
-        train, queries = ImageSet.open(archive["train"]), ImageSet.open(archive["val"][:2])
-    begin = time.perf_counter()
+        train, queries = ImageSet.open(archive["train"]), ImageSet.open(archive["val"][:1])
+    begin = time.process_time()
     agreement(queries, train)
-    between = time.perf_counter()
+    between = time.process_time()
     attribute(queries.subset([0]), train)
-    query = time.perf_counter() - between
+    query = time.process_time() - between
     null = CONTROLS * (between - begin) / len(queries)
     found = {"images": len(train), "null": null, "query": query, "queries": null / query}
     print(found)

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
-from patchtrace import ImageSet, Null, NullDetails, PatchtraceError, calibrate
+from patchtrace import Attribution, ImageSet, Null, NullDetails, PatchtraceError, PixelSimilarity, calibrate
 from patchtrace.demo import postcards
 from patchtrace.null import agreement as module
 from patchtrace.null.agreement import agreement, structure
 from patchtrace.null.alike import near_duplicates
 from patchtrace.null.collection import beside, standardised
 from patchtrace.null_details import p_value, stand_out
+from patchtrace.viewer.data import look_closer
 
 SIDE = 16
 
@@ -255,3 +256,37 @@ def test_details_that_no_null_comes_to_are_refused(broken):
     details = NullDetails("largest z", "controls", 0.01, [3.0], [0], np.float32([[0.5, 3.0]]), np.float32([[1, 2, 2]]))
     with pytest.raises(PatchtraceError):
         replace(details, **broken).check((1, 2))
+
+
+def test_the_view_of_a_page_has_the_numbers(cards, train, null):
+    query = changed(cards, 5, ImageOps.mirror)
+    result = replace(PixelSimilarity().fit(train).attribute(query), null=null.judge(query, train, rate=0.05))
+    view = look_closer(result, query, train).view
+    assert view["null"]["sentence"] == result.null.sentence(0)
+    assert view["null"]["best"] == 5
+    found = next(image for image in view["images"] if image["index"] == 5)
+    assert found["stands_out"]
+    assert found["z"] == pytest.approx(float(result.null.z[0, 5]))
+
+
+def test_a_result_keeps_what_the_null_said(cards, train, null, tmp_path):
+    query = cards.subset([60, 61])
+    labels = ["even", "odd"] * 20
+    details = null.judge(query, train, labels=labels)
+    result = replace(PixelSimilarity().fit(train).attribute(query), null=details)
+    loaded = Attribution.load(result.save(tmp_path))
+    assert loaded.null.record() == details.record()
+    np.testing.assert_array_equal(loaded.null.tops, details.tops)
+    assert loaded.top(1)[0][0].z == result.top(1)[0][0].z
+    replace(result, null=None).save(tmp_path)
+    assert Attribution.load(tmp_path).null is None
+    assert not (tmp_path / "z.npy").exists()
+
+
+def test_a_group_has_the_rank_of_its_largest_z(cards, train, null):
+    labels = np.array(["even", "odd"] * 20)
+    query = cards.subset([60])
+    found = null.judge(query, train, labels=labels)
+    rows = np.concatenate([null.rows, np.log1p(agreement(query, train))])
+    z = standardised(rows)[:, labels == "odd"].max(axis=1)
+    assert found.groups["odd"] == [p_value(int((z[:-1] >= z[-1]).sum()), 19)]
