@@ -27,6 +27,8 @@ from patchtrace.methods import (
 )
 from patchtrace.nda import NDA, Explanation, NDAShortlist, attribute, explain
 from patchtrace.nda_details import NDADetails
+from patchtrace.null import Null, calibrate
+from patchtrace.null_details import NullDetails
 from patchtrace.progress import Watch
 from patchtrace.provenance import Provenance, Samples
 from patchtrace.recipe import Level, Recipe, Scale, Stopping
@@ -52,6 +54,8 @@ __all__ = [
     "MachineInfluence",
     "NDADetails",
     "NDAShortlist",
+    "Null",
+    "NullDetails",
     "PatchtraceError",
     "PixelSimilarity",
     "Provenance",
@@ -66,5 +70,6 @@ __all__ = [
     "TracInCP",
     "Watch",
     "attribute",
+    "calibrate",
     "explain",
 ]

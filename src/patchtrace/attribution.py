@@ -21,18 +21,22 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing, write_csv, write_json
 from patchtrace.images import ImageSet, Skipped
 from patchtrace.nda_details import ARRAYS, NDADetails, record_of_old_run, tied_ranks
+from patchtrace.null_details import NULL_ARRAYS, NullDetails
 
 TableFormat = Literal["csv", "json", "parquet"]
 MANIFEST = "attribution.json"
+#: Methods that share a query out among images. What others have instead, parts of a sum of scores, is no share.
+SHARING = ("nda", "nda-shortlist")
 #: Increased when an older version could not read the files.
-FILE_VERSION = 3
+FILE_VERSION = 4
 
 
 class Hit(NamedTuple):
     """One training image in the ranking of one query.
 
     ``error`` is the standard error of the share, ``chance`` the probability that the image belongs to the top of the
-    list; None where they are not known.
+    list, ``z`` how far the resemblance is above what is usual for the image (see :class:`patchtrace.NullDetails`); None
+    where they are not known.
 
     Examples
     --------
@@ -46,6 +50,7 @@ class Hit(NamedTuple):
     share: float
     error: float | None = None
     chance: float | None = None
+    z: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +64,8 @@ class Attribution:
     shares : float32 (queries, train)
         The part of the query that an image accounts for, from 0 to 1; a row sums to at most 1. A share says how much
         an image resembles the query compared with the rest of the set. It does not say that the picture was copied.
+        Methods that do not compare patches have weights here, the part of an image in the sum of the scores above
+        zero; tables do not show these.
     query_ids, train_ids : tuple of str
         Names of rows and columns.
     method : str
@@ -71,13 +78,15 @@ class Attribution:
         Images that could not be read.
     nda : NDADetails, optional
         What only NDA knows: errors, chances, draws, parts. None for other methods.
+    null : NullDetails, optional
+        How unusual the queries are, where that was asked for.
 
     Examples
     --------
     >>> result = Attribution(np.float32([[1, 3, 0]]), np.float32([[0.25, 0.75, 0]]), ("q",), ("a", "b", "c"), "nda")
     >>> result.top(2)[0]
-    [Hit(index=1, id='b', score=3.0, share=0.75, error=None, chance=None), Hit(index=0, id='a', score=1.0, share=0.25, \
-error=None, chance=None)]
+    [Hit(index=1, id='b', score=3.0, share=0.75, error=None, chance=None, z=None), Hit(index=0, id='a', score=1.0, \
+share=0.25, error=None, chance=None, z=None)]
     >>> result.bottom(1)[0][0].id
     'c'
     >>> result.effective_sources().round(2)
@@ -93,6 +102,7 @@ error=None, chance=None)]
     facts: Mapping[str, Any] = field(default_factory=dict)
     skipped: tuple[Skipped, ...] = ()
     nda: NDADetails | None = None
+    null: NullDetails | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.query_ids), len(self.train_ids))
@@ -102,6 +112,13 @@ error=None, chance=None)]
             )
         if self.nda is not None:
             self.nda.check(shape)
+        if self.null is not None:
+            self.null.check(shape)
+
+    @property
+    def has_shares(self) -> bool:
+        """Whether ``shares`` are parts of the query, and not weights of another method."""
+        return self.method in SHARING
 
     def ranking(self, query: int) -> NDArray[np.intp]:
         """Indices of the training images, highest score first.
@@ -129,8 +146,9 @@ error=None, chance=None)]
     def hit(self, query: int, index: int | np.intp) -> Hit:
         """One training image for one query."""
         i = int(index)
-        known = self.nda.known(query, i) if self.nda else ()
-        return Hit(i, self.train_ids[i], float(self.scores[query, i]), float(self.shares[query, i]), *known)
+        error, chance = self.nda.known(query, i) if self.nda else (None, None)
+        z = float(self.null.z[query, i]) if self.null else None
+        return Hit(i, self.train_ids[i], float(self.scores[query, i]), float(self.shares[query, i]), error, chance, z)
 
     def ranks(self, query: int, n: int = 10) -> list[tuple[int, bool]]:
         """The rank of each of the first n images, from 1, and whether others tie with it.
@@ -160,6 +178,7 @@ error=None, chance=None)]
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         known = {name: getattr(self.nda, name, None) for name in ARRAYS}
+        known |= {name: getattr(self.null, field, None) for name, field in NULL_ARRAYS.items()}
         arrays = {"scores": self.scores, "shares": self.shares}
         arrays |= {name: array for name, array in known.items() if array is not None}
         checksums = {}
@@ -171,7 +190,7 @@ error=None, chance=None)]
         manifest = {"patchtrace": "attribution", "file_version": FILE_VERSION, **self._about(), "sha256": checksums}
         manifest |= {"query_ids": self.query_ids, "train_ids": self.train_ids}
         write_json(directory / MANIFEST, {**manifest, "manifest_sha256": digest(manifest)})
-        for name in set(ARRAYS) - set(arrays):
+        for name in {*ARRAYS, *NULL_ARRAYS} - set(arrays):
             (directory / f"{name}.npy").unlink(missing_ok=True)  # of an older result, which this one has replaced
         return directory
 
@@ -190,7 +209,7 @@ error=None, chance=None)]
                 )
             arrays: dict[str, NDArray[Any]] = {}
             for name, checksum in manifest["sha256"].items():
-                if name.removesuffix(".npy") not in ("scores", "shares", *ARRAYS):
+                if name.removesuffix(".npy") not in ("scores", "shares", *ARRAYS, *NULL_ARRAYS):
                     raise PatchtraceError(f"the result in {str(directory)!r} names an unknown file {name!r}")
                 if _sha256(directory / name) != checksum:
                     raise PatchtraceError(
@@ -201,6 +220,7 @@ error=None, chance=None)]
             settings, method = dict(manifest["settings"]), manifest["method"]
             record = manifest["nda"] if manifest["file_version"] >= 3 else record_of_old_run(manifest)
             details = NDADetails.from_record(record, settings["recipe"], arrays) if record else None
+            null = manifest.get("null")
             if details and details.shortlist and method == "nda":  # its name in version 0.1
                 method = "nda-shortlist"
             return cls(
@@ -213,6 +233,7 @@ error=None, chance=None)]
                 manifest["facts"],
                 tuple(Skipped(**item) for item in manifest["skipped"]),
                 details,
+                NullDetails.from_record(null, arrays) if null else None,
             )
         except PatchtraceError:
             raise
@@ -221,10 +242,14 @@ error=None, chance=None)]
             raise PatchtraceError(f"there is no readable result in {str(directory)!r}: {reason}") from error
 
     def rows(self, top: int | None = None) -> Iterator[dict[str, Any]]:
-        """The ranking as rows: query, rank (from 1), index, id, score, share, error, chance; by default all."""
+        """The ranking as rows: query, rank (from 1), index, id, score, share, error, chance, z; by default all."""
         for query, name in enumerate(self.query_ids):
             for rank, index in enumerate(self.ranking(query)[:top], start=1):
-                yield {"query": name, "rank": rank, **self.hit(query, index)._asdict()}
+                yield {"query": name, "rank": rank, **self._record(self.hit(query, index))}
+
+    def _record(self, hit: Hit) -> dict[str, Any]:
+        """A hit as plain data."""
+        return hit._asdict() if self.has_shares else {**hit._asdict(), "share": None}
 
     def export(self, path: str | Path, format: TableFormat | None = None, top: int | None = None) -> Path:
         """Write the ranking as a table.
@@ -259,9 +284,10 @@ error=None, chance=None)]
         queries = [
             {
                 "id": self.query_ids[query],
-                "effective_sources": float(sources),
+                "effective_sources": float(sources) if self.has_shares else None,
                 "remarks": self.remarks(query),
-                "ranking": [hit._asdict() for hit in hits[query]],
+                "null": self.null and self.null.about(query),
+                "ranking": list(map(self._record, hits[query])),
             }
             for query, sources in enumerate(self.effective_sources())
         ]
@@ -275,6 +301,7 @@ error=None, chance=None)]
             "facts": self.facts,
             "skipped": [item.record() for item in self.skipped],
             "nda": self.nda and self.nda.record(),
+            "null": self.null and self.null.record(),
         }
 
 

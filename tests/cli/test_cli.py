@@ -24,6 +24,7 @@ from patchtrace import Attribution, ImageSet, Recipe, ScoreMachine
 from patchtrace.cli import common
 from patchtrace.cli.common import print_table
 from patchtrace.cli.demo import HANDFULS
+from patchtrace.cli.evidence import HINT
 from patchtrace.cli.recipe import check
 
 FAST = ["--preset", "quick", "--size", "12"]
@@ -38,7 +39,7 @@ def test_a_table_with_rank_share_and_id_goes_to_stdout(call, photos, query):
     assert len(lines) == 5
     assert lines[2].split()[0] == "1"
     assert lines[2].endswith(" %  2.png")
-    assert err == ""
+    assert err == f"{HINT}\n"
 
 
 def test_everything_is_on_disk_with_output(call, photos, query, tmp_path):

@@ -17,6 +17,7 @@ import click
 import patchtrace
 from patchtrace.cli.ablate import ablate
 from patchtrace.cli.attribute import attribute
+from patchtrace.cli.calibrate import calibrate, hubs
 from patchtrace.cli.common import note
 from patchtrace.cli.compare import compare_command
 from patchtrace.cli.counterfactual import counterfactual
@@ -24,6 +25,7 @@ from patchtrace.cli.demo import demo
 from patchtrace.cli.doctor import doctor
 from patchtrace.cli.explain import explain_command
 from patchtrace.cli.generate import generate
+from patchtrace.cli.groups import summarize
 from patchtrace.cli.index import index, store_command
 from patchtrace.cli.kinds import FILE
 from patchtrace.cli.lds import lds_command
@@ -109,6 +111,7 @@ def cli() -> None:
       patchtrace demo
       patchtrace attribute query.png --train photos/
       patchtrace attribute generated/ --train photos/ --size 64 -o run/
+      patchtrace calibrate --train photos/ -o null/
       patchtrace refine run/
       patchtrace explain run/ -o why/
       patchtrace index photos/ -o photos.store
@@ -123,7 +126,21 @@ def cli() -> None:
 
 
 for command in (
-    *(attribute, explain_command, serve, refine, index, store_command, generate, recipe, demo, doctor),
+    *(
+        attribute,
+        calibrate,
+        hubs,
+        summarize,
+        explain_command,
+        serve,
+        refine,
+        index,
+        store_command,
+        generate,
+        recipe,
+        demo,
+        doctor,
+    ),
     *(train_command, sample, lds_command, compare_command, counterfactual, ablate, tune),
 ):
     cli.add_command(command)

@@ -16,6 +16,8 @@ import click
 from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.cli import options as opts
 from patchtrace.cli.common import echo_json, ended, note, progress_bar, table, write_run
+from patchtrace.cli.evidence import HINT, Judging, check_evidence, null_from
+from patchtrace.cli.groups import group_lines, write_groups
 from patchtrace.cli.kinds import COUNT, NEW_FILE, SEED, SOURCE
 from patchtrace.cli.values import (
     check_method,
@@ -27,8 +29,10 @@ from patchtrace.cli.values import (
     recipe_for,
     seconds_from,
 )
+from patchtrace.methods import METHODS
 from patchtrace.nda.checkpoint import cache
 from patchtrace.nda.pace import Clock
+from patchtrace.null.groups import groups_of, labels_of
 from patchtrace.viewer.data import ATTRIBUTION, look_closer
 from patchtrace.viewer.report import make_report
 
@@ -66,6 +70,11 @@ UNFINISHED = "unfinished"
     help="Number of images to score exactly, after a coarse pass over all of them; approximate, for huge collections.",
 )
 @opts.query_key
+@opts.null
+@opts.controls
+@opts.control_key
+@opts.rate
+@opts.group_by
 @opts.json
 @click.option("--json-lines", is_flag=True, help="Print a line of JSON whenever more is known of a query.")
 @opts.quiet
@@ -82,6 +91,7 @@ def attribute(context: click.Context, /, **options: Any) -> int:
       patchtrace attribute query.png --train photos/ --report report.html
       patchtrace attribute query.png --train photos/ --preset celeba --draws 8 -o run/
       patchtrace attribute query.png --train photos/ --seconds 60 -o run/  &&  patchtrace refine run/
+      patchtrace attribute query.png --train photos/ --controls others/
       patchtrace attribute query.png --train photos/ --method embedding
       patchtrace attribute generated/ --train photos/ --method dtrak --model model/ -o run/
       patchtrace attribute generated.npz --train cifar-10-batches-py/ --json
@@ -99,11 +109,13 @@ def attribute(context: click.Context, /, **options: Any) -> int:
     if options["shortlist"] and options["method"] == "nda":
         options["method"] = "nda-shortlist"
     _check_usage(options)
+    check_evidence(options)
     recipe, compute = check_method(context, options)
     output, quiet = options["output"], options["quiet"]
     if output:
         check_output(output, *options["train"], *options["query"])
     train, queries = read_pictures(options)
+    null, labels = null_from(options, train), labels_of(train.ids, options["group_by"]) if options["group_by"] else ()
     recipe, reports = recipe_for(recipe, options, train), _reports(options["report"], len(queries))
     part = ATTRIBUTION if reports else 1.0
     method = method_from(options, train, recipe, part=part, checkpoint=output and output / UNFINISHED)
@@ -116,20 +128,25 @@ def attribute(context: click.Context, /, **options: Any) -> int:
     with progress_bar("comparing", quiet) as progress:
         # a table appears as soon as something is known of its query, JSON is one piece
         if not options["json"]:
-            progress.table = partial(_line if options["json_lines"] else table, top=options["top"])
+            progress.table = partial(_line if options["json_lines"] else _table, top=options["top"], labels=labels)
             progress.stream = options["json_lines"]
+        watch = progress if null is None else Judging(progress, null, queries, train, options["rate"], labels)
         try:
-            result = method.attribute(queries, progress=progress)
+            result = method.attribute(queries, progress=watch)
         except KeyboardInterrupt:
             if progress.interrupted() and output:
                 note("interrupted: the same command resumes", quiet=quiet)
             raise
-        if not progress.shown:  # the method has one result for all queries
-            progress.finished(result)
+        if not watch.shown:  # the method has one result for all queries
+            watch.finished(result)
+        if isinstance(watch, Judging):
+            result = watch.judged(result)
     result = replace(result, facts={**result.facts, "opened": opened_from(options)})
     listed = None
     if output:
         listed = write_run(result, queries, train, output, options["format"] or "csv")
+        if labels:
+            write_groups(result, labels, output / "groups.csv")
         cache(output / UNFINISHED).clear()
     for query, path in enumerate(reports):
         with progress_bar("looking closer", quiet) as progress:
@@ -141,7 +158,11 @@ def attribute(context: click.Context, /, **options: Any) -> int:
             make_report(path, answer)
         note(f"written to {path}", quiet=quiet)
     if options["json"]:
-        echo_json(result.to_json(options["top"]))
+        echo_json(_with_groups(result, options["top"], labels))
+    if result.null is not None:
+        note(*result.null.sentences_of_all(), quiet=quiet)
+    elif result.has_shares:
+        note(HINT, quiet=quiet)
     return ended(output, result.skipped, listed, quiet=quiet)
 
 
@@ -153,6 +174,8 @@ def _check_usage(options: dict[str, Any]) -> None:
         )
     if options["format"] == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise click.UsageError("Parquet needs pyarrow: install it with  pip install 'patchtrace[parquet]'")
+    if options["group_by"] and not METHODS[options["method"]][0].name.startswith("nda"):
+        raise click.UsageError(f"--group-by adds up shares, and --method {options['method']} has none")
     if options["json"] and options["json_lines"]:
         raise click.UsageError("--json and --json-lines are two formats of one output: use one of them")
     if options["method"] == "nda-shortlist" and options["parts"]:
@@ -166,9 +189,25 @@ def _check_usage(options: dict[str, Any]) -> None:
             raise click.UsageError(f"--report {report}: there is no such directory, create it first")
 
 
-def _line(result: Attribution, top: int) -> list[str]:
-    """A result as one line of JSON."""
+def _table(result: Attribution, top: int, labels: tuple[str, ...]) -> list[str]:
+    """A result as a table, and its groups as another."""
+    lines = table(result, top)
+    for query in range(len(result.query_ids) if labels else 0):
+        lines += group_lines(groups_of(result, labels, query), top)
+    return lines
+
+
+def _with_groups(result: Attribution, top: int, labels: tuple[str, ...]) -> dict[str, Any]:
+    """A result as plain data, with its groups."""
     whole = result.to_json(top)
+    for number, query in enumerate(whole["queries"] if labels else []):
+        query["groups"] = [group._asdict() for group in groups_of(result, labels, number)]
+    return whole
+
+
+def _line(result: Attribution, top: int, labels: tuple[str, ...]) -> list[str]:
+    """A result as one line of JSON."""
+    whole = _with_groups(result, top, labels)
     ended = whole["nda"] and whole["nda"]["ended"][0]
     return [json.dumps({"method": whole["method"], "ended": ended, **query}) for query in whole["queries"]]
 

@@ -7,15 +7,16 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
 import click
+import numpy as np
 from tqdm import tqdm
 
-from patchtrace.attribution import Attribution, TableFormat
+from patchtrace.attribution import Attribution, Hit, TableFormat
 from patchtrace.drawing.parts import percent
 from patchtrace.drawing.sheet import contact_sheet
 from patchtrace.files import write_csv, write_text
@@ -133,20 +134,45 @@ def printable(text: str) -> str:
 
 
 def table(result: Attribution, top: int) -> list[str]:
-    """The top images of each query as lines: rank, share, standard error, chance, id; and what they mean."""
-    lines, details = [], result.nda
+    """The top images of each query as lines: rank, share, standard error, chance, z, id; and what they mean.
+
+    Methods that do not share a query out among images have scores instead.
+    """
+    lines, details, null = [], result.nda, result.null
     listed = f"in top {details.top}" if details and details.chances is not None else ""
     rows = zip(result.query_ids, result.top(top), result.effective_sources(), strict=True)
     for query, (name, hits, sources) in enumerate(rows):
-        lines.append(f"{printable(name)}  ({len(result.train_ids)} images, {sources:.1f} effective sources)")
-        lines.append(f"  rank     share{f'         ±  {listed}' if listed else ''}  id")
+        spread = f", {sources:.1f} effective sources" if result.has_shares else ""
+        lines.append(f"{printable(name)}  ({len(result.train_ids)} images{spread})")
+        heading = f"{'share' if result.has_shares else 'score':>10}"
+        lines.append(f"  rank{heading}{f'         ±  {listed}' if listed else ''}{'       z' if null else ''}  id")
         for hit, (rank, tied) in zip(hits, result.ranks(query, top), strict=True):
             sure = ""
             if hit.error is not None and hit.chance is not None:
                 sure = f"  {percent(hit.error):>8}  {f'{100 * hit.chance:.0f} %':>{len(listed)}}"
-            lines.append(f"  {rank:4d}{'=' if tied else ' '} {percent(hit.share):>8}{sure}  {printable(hit.id)}")
+            if null is not None:
+                sure += f"  {hit.z:>5.1f}{'*' if null.stands_out(query, hit.index) else ' '}"
+            value = percent(hit.share) if result.has_shares else f"{hit.score:.4g}"
+            lines.append(f"  {rank:4d}{'=' if tied else ' '} {value:>8}{sure}  {printable(hit.id)}")
+        if null is not None:
+            lines += [f"  {line}" for line in evidence_lines(result, query, hits)]
         lines += [f"  {line}" for line in result.remarks(query)]
     return lines
+
+
+def evidence_lines(result: Attribution, query: int, hits: Sequence[Hit]) -> list[str]:
+    """How unusual a query is, and which of the images that are shown are."""
+    null = result.null
+    assert null is not None
+    marked = sum(null.stands_out(query, hit.index) for hit in hits)
+    lines = [null.sentence(query)]
+    if marked:
+        lines.append(f"*: {marked} of these {len(hits)} images stand out by their own z at {100 * null.rate:g} %")
+    best = null.best(query)
+    if null.stands_out(query, best) and best not in [hit.index for hit in hits]:
+        rank = int(np.flatnonzero(result.ranking(query) == best)[0]) + 1
+        lines.append(f"largest z: {null.z[query, best]:.1f}, {printable(result.train_ids[best])}, at rank {rank}")
+    return lines + ([null.remark] if null.remark else [])
 
 
 def print_table(result: Attribution, top: int) -> None:

@@ -51,6 +51,30 @@ views = click.option(
     "[default: flips; presets of the paper and recipe files have their own]",
 )
 query_key = click.option("--query-key", help="Array of a .npz, or column of a table, that holds the queries.")
+null = click.option(
+    "--null",
+    type=kinds.DIRECTORY,
+    help="Null of the collection, written by patchtrace calibrate: whether a query, or an image for it, stands out.",
+)
+controls = click.option(
+    "--controls",
+    multiple=True,
+    type=kinds.SOURCE,
+    help="Pictures known not to stem from the collection, of the same kind as the queries; may be repeated.",
+)
+control_key = click.option("--control-key", help="Array of a .npz, or column of a table, that holds the controls.")
+rate = click.option(
+    "--rate",
+    type=kinds.FRACTION,
+    default=0.01,
+    show_default=True,
+    help="p-value from which something stands out, and false discovery rate over several queries.",
+)
+group_by = click.option(
+    "--group-by",
+    metavar="folder|csv:FILE|PATTERN",
+    help="Also add shares up by folder, by a table with columns id and group, or by a regular expression on the id.",
+)
 run = click.argument("run", type=kinds.DIRECTORY)
 truth = click.argument("truth", type=kinds.FILE)
 model = click.option(

@@ -53,7 +53,8 @@ def refine(context: click.Context, /, run: Path, **options: Any) -> int:
     method = NDA(recipe, stopping=stopping_from(options, top), compute=compute).fit(train)
     with progress_bar("comparing", quiet) as progress:
         result = method.attribute(queries, start=before, progress=progress)
-    result = replace(result, facts={**result.facts, "opened": before.facts["opened"]})
+    # the null is about the pictures, not about draws
+    result = replace(result, facts={**result.facts, "opened": before.facts["opened"]}, null=before.null)
     output = options["output"] or run
     kinds: tuple[TableFormat, ...] = get_args(TableFormat)
     listed = write_run(

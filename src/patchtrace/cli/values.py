@@ -204,12 +204,15 @@ def read_collection(options: Options, size: tuple[int, int] | None = None) -> Im
 
 def read_queries(options: Options, train: ImageSet) -> ImageSet:
     """The queries that the options name, at the size of the collection."""
-    with _about("the queries", options) as progress:
-        queries = train.open_like(
-            list(options["query"]), key=options["query_key"], progress=progress, **_reading(options)
-        )
-    note(*queries.remarks, quiet=options["quiet"])
-    return queries
+    return read_others("the queries", options["query"], options["query_key"], options, train)
+
+
+def read_others(what: str, paths: Iterable[str], key: str | None, options: Options, train: ImageSet) -> ImageSet:
+    """Pictures that are not of the collection, at its size."""
+    with _about(what, options) as progress:
+        others = train.open_like(list(paths), key=key, progress=progress, **_reading(options))
+    note(*others.remarks, quiet=options["quiet"])
+    return others
 
 
 def decoding_from(options: Options, size: tuple[int, int] | None = None) -> Decoding:

@@ -61,7 +61,8 @@ def contact_sheet(
     draw.text((MARGIN, MARGIN - 6), query_heading, INK, bold)
     draw.text((left, MARGIN - 6), heading, INK, bold)
     beside = left + draw.textlength(heading, bold) + 14
-    draw.text((beside, MARGIN - 2), f"share of the picture, of {len(train)} images", FAINT, small)
+    measure = "share of the picture" if result.has_shares else "score"
+    draw.text((beside, MARGIN - 2), f"{measure}, of {len(train)} images", FAINT, small)
     if provenance is not None:
         draw.text((map_left, MARGIN - 6), "pixel by pixel", INK, bold)
     largest = max((hit.share for hits in rows for hit in hits), default=0.0)
@@ -79,7 +80,8 @@ def contact_sheet(
             x = left + place * (TILE + GAP)
             frame, edge = (colours[hit.index], 6) if hit.index in colours else (FRAME, 2)
             place_picture(sheet, train.picture(hit.index), (x, top_edge), TILE, frame, edge)
-            _caption(draw, x, top_edge + TILE, hit, largest, bold, small)
+            value = percent(hit.share) if result.has_shares else f"{hit.score:.4g}"
+            _caption(draw, x, top_edge + TILE, hit, value, largest, bold, small)
     return sheet
 
 
@@ -96,11 +98,13 @@ def provenance_map(provenance: Provenance, number: int, colours: dict[int, str])
     return owner_map(provenance.sources[number, :, :, 0], colours, strength)
 
 
-def _caption(draw: ImageDraw.ImageDraw, x: int, y: int, hit: Hit, largest: float, bold: Font, small: Font) -> None:
-    """A bar, the share and the id under an image."""
+def _caption(
+    draw: ImageDraw.ImageDraw, x: int, y: int, hit: Hit, value: str, largest: float, bold: Font, small: Font
+) -> None:
+    """A bar, the share or score, and the id under an image."""
     bar = round(TILE * hit.share / largest) if largest > 0 else 0
     draw.rectangle((x, y + 8, x + TILE - 1, y + 11), fill=TRACK)
     if bar:
         draw.rectangle((x, y + 8, x + bar - 1, y + 11), fill=ACCENT)
-    draw.text((x, y + 14), percent(hit.share), INK, bold)
+    draw.text((x, y + 14), value, INK, bold)
     fitting_text(draw, (x, y + 33), hit.id, FAINT, small, TILE)

@@ -244,6 +244,8 @@ def answer_of(
         settled = None if hit.chance is None else hit.chance >= confidence
         rank, tied = ranks[index]
         certainty = {"rank": rank, "tied": tied, "error": hit.error, "chance": hit.chance, "settled": settled}
+        if result.null is not None:
+            certainty |= {"z": hit.z, "stands_out": result.null.stands_out(query, index)}
         images.append({**entry(index), **certainty, "copies": [brief(copy) for copy in alike]})
     height, width = train.shape[1:]
     opponents = [entry(hit.index) for hit in result.bottom(OPPONENTS)[query]]
@@ -261,6 +263,7 @@ def answer_of(
         "summary": summary(result, query, explanation),
         "levels": [],
         "steps": [],
+        "null": result.null and result.null.about(query),
         "images": images,
         "opponents": opponents,
         "mosaic": None,

@@ -1,0 +1,339 @@
+"""What stands out: pictures with and without a source in a collection, and the p-values that they get.
+
+    .venv/bin/python benchmarks/null.py photos           # one set: photos, classes, cifar2; some minutes on a core
+    .venv/bin/python benchmarks/null.py photos shares    # also by the shares of NDA, pixels and embeddings
+    .venv/bin/python benchmarks/null.py cost             # what a null of 5,000 images takes, in default queries
+    .venv/bin/python benchmarks/null.py table            # the tables of docs/evidence.md
+    .venv/bin/python benchmarks/null.py figure           # docs/null.png
+
+What is computed stays in benchmarks/runs/null/; a run does what is missing there. Pictures are 32 x 32. The sets:
+
+photos   150 photographs of ten kinds of clothes; others of the same kinds are controls and unrelated queries
+classes  150 photographs of five of these kinds; those of the other five are controls and unrelated queries
+cifar2   150 training images of CIFAR-2; validation images are controls and unrelated queries
+
+The controls are 99 pictures, or, left out one at a time, 99 members of the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+from pictures import CHANGES, PHOTOS, Change, opened
+from PIL import Image, ImageOps
+from tqdm import tqdm
+
+from patchtrace import NDA, Compute, EmbeddingSimilarity, ImageSet, PixelSimilarity, Recipe, attribute
+from patchtrace.cache import Cache, digest
+from patchtrace.demo import painted_from
+from patchtrace.null.agreement import SCALES, WINDOWS, agreement
+from patchtrace.null.alike import near_duplicates
+from patchtrace.null.collection import beside
+from patchtrace.null_details import p_value
+
+HERE = Path(__file__).resolve().parent
+CIFAR2 = HERE.parent.parent / "shared" / "data" / "cifar2.npz"
+CACHE = Cache(HERE / "runs" / "null", "masses of queries")
+RESULTS = HERE / "results" / "null.json"
+COLLECTION, CONTROLS, UNRELATED, SOURCES, SIDE = 150, 99, 200, 20, 32
+RATES = (0.01, 0.05, 0.1)
+CHANGED = (
+    *("mirrored", "cropped to 60 %", "quarter pasted at its place", "half and half", "recoloured"),
+    *("quarter pasted elsewhere", "quarter pasted 1.5 times larger"),
+)
+#: Queries between two saves.
+AT_ONCE = 10
+SQUARES, PAINTED = (0.1, 0.2, 0.4), (1, 2, 4, 8)
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """A set: pictures of the collection, and others that are not in it."""
+
+    name: str
+    inside: list[Image.Image]
+    outside: list[Image.Image]
+
+    @cached_property
+    def train(self) -> ImageSet:
+        return stacked(self.inside)
+
+    @cached_property
+    def sources(self) -> NDArray[np.intp]:
+        """Members that changed pictures are made from."""
+        return np.linspace(0, len(self.inside) - 1, SOURCES).astype(int)
+
+    @cached_property
+    def members(self) -> NDArray[np.intp]:
+        """Members that are left out, one at a time."""
+        return np.sort(np.random.default_rng(1).permutation(len(self.inside))[:CONTROLS])
+
+    def queries(self) -> Iterator[tuple[str, ImageSet]]:
+        """Kinds of queries, and the queries of each."""
+        hosts = self.outside[CONTROLS : CONTROLS + UNRELATED]
+        yield "controls", stacked(self.outside[:CONTROLS])
+        if self.name == "classes":
+            yield "unrelated", stacked(hosts)
+            return
+        changes = {"copy": lambda source, _: source, **{name: CHANGES[name] for name in CHANGED}}
+        changes |= {f"square of {100 * part:.0f} %": square(part) for part in SQUARES}
+        for name, change in changes.items():
+            yield (
+                name,
+                stacked([change(self.inside[place], host) for place, host in zip(self.sources, hosts, strict=False)]),
+            )
+        for count in PAINTED:
+            rng = np.random.default_rng(count)
+            groups = [rng.choice(len(self.inside), count, replace=False).tolist() for _ in range(SOURCES)]
+            yield f"painted from {count}", painted_from(self.train, groups).queries
+        yield "unrelated", stacked(hosts)
+
+
+def square(part: float) -> Change:
+    """A square of this part of the area, from a random place of the source into the same place of another picture."""
+
+    def change(source: Image.Image, host: Image.Image) -> Image.Image:
+        host = ImageOps.fit(host, source.size)
+        width, height = (round(part**0.5 * side) for side in source.size)
+        rng = np.random.default_rng(np.asarray(source)[::7, ::7].sum())
+        left, top = int(rng.integers(source.width - width + 1)), int(rng.integers(source.height - height + 1))
+        host.paste(source.crop((left, top, left + width, top + height)), (left, top))
+        return host
+
+    return change
+
+
+def stacked(pictures: list[Image.Image]) -> ImageSet:
+    frame = SIDE, SIDE
+    return ImageSet.open(np.stack([ImageOps.fit(one, frame, Image.Resampling.LANCZOS) for one in pictures]))
+
+
+def photos() -> Pictures:
+    files = np.random.default_rng(0).permutation(photographs())
+    return chosen("photos", files[: len(files) // 2], files[len(files) // 2 :])
+
+
+def classes() -> Pictures:
+    files = np.random.default_rng(0).permutation(photographs())
+    names = sorted({path.parent.name for path in files})[::2]
+    return chosen(
+        "classes", *([path for path in files if (path.parent.name in names) == side] for side in (True, False))
+    )
+
+
+def chosen(name: str, inside: Sequence[Path], outside: Sequence[Path]) -> Pictures:
+    parts = inside[:COLLECTION], outside[: CONTROLS + UNRELATED]
+    return Pictures(name, *([moderate(opened(path)) for path in part] for part in parts))
+
+
+def moderate(picture: Image.Image) -> Image.Image:
+    """Small enough that changes are quick, and many times larger than the pictures that are compared."""
+    picture.thumbnail((320, 320), Image.Resampling.LANCZOS)
+    return picture
+
+
+def cifar2() -> Pictures:
+    with np.load(CIFAR2) as archive:
+        rng = np.random.default_rng(0)
+        counts = {"train": COLLECTION, "val": CONTROLS + UNRELATED}
+        some = [archive[name][rng.permutation(len(archive[name]))[:count]] for name, count in counts.items()]
+    return Pictures("cifar2", *([Image.fromarray(pixels) for pixels in part] for part in some))
+
+
+def photographs() -> list[Path]:
+    files = sorted(path for path in PHOTOS.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
+    if not files:
+        sys.exit("the photographs are not at hand: photos/ has to lie in shared/data/ beside the checkout")
+    return files
+
+
+SETS: dict[str, Callable[[], Pictures]] = {"photos": photos, "classes": classes, "cifar2": cifar2}
+
+
+def pieces(queries: ImageSet) -> Iterator[ImageSet]:
+    for start in range(0, len(queries), AT_ONCE):
+        yield queries.subset(range(start, min(start + AT_ONCE, len(queries))))
+
+
+def kept(kind: str, train: ImageSet, some: ImageSet, compute: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
+    """What was computed of these pictures before, or now."""
+    key = digest(kind, train.fingerprint(), some.fingerprint())
+    if (known := CACHE.load(key)) is None:
+        known = {"rows": compute()}
+        CACHE.save(key, **known)
+    return known["rows"]
+
+
+def rows_of(pictures: Pictures, queries: ImageSet) -> NDArray[np.float32]:
+    """Log agreement of each image with each query: (queries, train)."""
+    train, kind = pictures.train, f"agreement {SCALES} {WINDOWS}"
+    return np.concatenate(
+        [
+            kept(kind, train, some, partial(lambda some: np.log1p(agreement(some, train)), some))
+            for some in pieces(queries)
+        ]
+    )
+
+
+def ranks(kind: str, controls: NDArray[np.float32], rows: NDArray[np.float32]) -> tuple[list[float], list[float]]:
+    """The p-value of each query, and how far its statistic is above the mean of the controls': two of (queries,)."""
+    found = [beside(controls, row) if kind == "z" else (row, np.nanmax(controls, axis=1)) for row in rows]
+    values = [(one.max(), tops) for one, tops in found]
+    return (
+        [p_value(int((tops >= top).sum()), len(tops)) for top, tops in values],
+        [float((top - tops.mean()) / tops.std()) for top, tops in values],
+    )
+
+
+def judged(kind: str, controls: NDArray[np.float32], of: dict[str, NDArray[np.float32]]) -> dict[str, Any]:
+    """For each kind of queries: area under the curve against controls, and the part with a p-value of 0.01."""
+    found = {}
+    for name, rows in of.items():
+        p, _ = ranks(kind, controls, rows)
+        # the rank of a query among controls, ties half: with the mean over queries, the area under the curve
+        tops = [beside(controls, row) if kind == "z" else (row, np.nanmax(controls, axis=1)) for row in rows]
+        area = np.mean([(one.max() > c).mean() + (one.max() == c).mean() / 2 for one, c in tops])
+        found[name] = {"area": float(area), "power": float(np.mean(np.array(p) <= 0.01)), "queries": len(rows)}
+    return found
+
+
+def uniform(p: list[float]) -> dict[str, Any]:
+    """How often p-values are small, and how far they are from uniform (Kolmogorov and Smirnov).
+
+    All queries have the same controls, which are a sample too: the test is that of two samples.
+    """
+    values = np.array(p)
+    distance = float(scipy.stats.kstest(values, "uniform").statistic)
+    below = {str(rate): float(np.mean(values <= rate + 1e-9)) for rate in RATES}
+    size = np.sqrt(CONTROLS * len(p) / (CONTROLS + len(p)))
+    test = float(scipy.special.kolmogorov(size * distance))
+    return {"queries": len(p), "below": below, "distance": distance, "p": test, "values": p}
+
+
+def measure(pictures: Pictures) -> dict[str, Any]:
+    found = {}
+    for name, queries in tqdm(list(pictures.queries()), desc=pictures.name, disable=None):
+        found[name] = rows_of(pictures, queries)
+        print(pictures.name, name, found[name].shape, flush=True)
+    members = rows_of(pictures, pictures.train.subset(pictures.members))
+    for row, alike in zip(members, near_duplicates(pictures.train, pictures.members), strict=True):
+        row[alike] = np.nan
+    controls, unrelated = found.pop("controls"), found["unrelated"]
+    return {
+        "images": len(pictures.train),
+        "uniform": {
+            "controls": uniform(ranks("z", controls, unrelated)[0]),
+            "members": uniform(ranks("z", members, unrelated)[0]),
+        },
+        "largest z": judged("z", controls, found),
+        "largest z, members": judged("z", members, found),
+        "largest agreement": judged("top", controls, found),
+    }
+
+
+def others(pictures: Pictures) -> dict[str, Any]:
+    """The same by shares of one draw, with flips, and by pixels and embeddings, as far as it is computed."""
+    train, found = pictures.train, {}
+    recipe = replace(Recipe.for_size(SIDE, SIDE), flips=True)
+    methods: dict[str, Callable[[ImageSet], NDArray[np.float32]]] = {
+        "pixel": lambda some: PixelSimilarity().fit(train).attribute(some).scores,
+        "embedding": lambda some: EmbeddingSimilarity().fit(train).attribute(some).scores,
+        "first share": lambda some: NDA(recipe, compute=Compute(threads=1)).fit(train).attribute(some).shares,
+    }
+    for method, scores in methods.items():
+        if method not in sys.argv:
+            continue
+        rows = {
+            name: np.concatenate([kept(method, train, some, partial(scores, some)) for some in pieces(queries)])
+            for name, queries in pictures.queries()
+            if method != "first share" or name in ("controls", "copy", *CHANGED)  # a draw takes five times as long
+        }
+        found[method] = judged("top", rows["controls"], rows)
+        if method == "first share":
+            found["old rule"] = {name: {"power": float(np.mean(old_rule(some)))} for name, some in rows.items()}
+    return found
+
+
+def old_rule(shares: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Whether the first share is twice the twentieth."""
+    ordered = -np.sort(-shares, axis=1)
+    return ordered[:, 0] >= 2 * ordered[:, 19]
+
+
+def cost() -> None:
+    """What a null of 5,000 images takes, in default queries, in seconds of all cores together."""
+    with np.load(CIFAR2) as archive:
+        train, queries = ImageSet.open(archive["train"]), ImageSet.open(archive["val"][:1])
+    begin = time.process_time()
+    agreement(queries, train)
+    between = time.process_time()
+    attribute(queries.subset([0]), train)
+    query = time.process_time() - between
+    null = CONTROLS * (between - begin) / len(queries)
+    found = {"images": len(train), "null": null, "query": query, "queries": null / query}
+    print(found)
+    RESULTS.write_text(json.dumps(known() | {"cost": found}, indent=1) + "\n")
+
+
+def known() -> dict[str, Any]:
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+
+
+def table() -> None:
+    results = {name: found for name, found in known().items() if name in SETS}
+    columns = [(name, kind) for name in results for kind in results[name] if kind not in ("images", "uniform")]
+    kinds = dict.fromkeys(kind for name, column in columns for kind in results[name][column] if kind != "controls")
+    print("| area under the curve / power at p 0.01 |" + "".join(f" {name}: {kind} |" for name, kind in columns))
+    print("|---" * (len(columns) + 1) + "|")
+    for kind in kinds:
+        cells = [results[name][column].get(kind, {}) for name, column in columns]
+        texts = [" / ".join(f"{cell[part]:.2f}" for part in ("area", "power") if part in cell) for cell in cells]
+        print(f"| {kind} | " + " | ".join(texts) + " |")
+    print("\n| p-values of unrelated pictures | at most 0.01 | 0.05 | 0.1 | distance from uniform (p) |")
+    print("|---|---|---|---|---|")
+    for name in results:
+        for kind, found in results[name]["uniform"].items():
+            below = " | ".join(f"{100 * part:.1f} %" for part in found["below"].values())
+            print(f"| {name}, {kind} | {below} | {found['distance']:.3f} ({found['p']:.2f}) |")
+
+
+def figure() -> None:
+    import matplotlib.pyplot as plt
+
+    axes: Any
+    drawing, axes = plt.subplots(1, 2, figsize=(9, 4), sharey=True, layout="constrained")
+    for axis, kind in zip(axes, ("controls", "members"), strict=True):
+        axis.plot([0, 1], [0, 1], color="#999999", linewidth=1)
+        for name, found in ((name, known()[name]) for name in SETS if name in known()):
+            p = np.sort(found["uniform"][kind]["values"])
+            axis.step(p, np.arange(1, len(p) + 1) / len(p), where="post", label=name)
+        axis.set(title=f"null by {kind}", xlabel="p-value", xlim=(0, 1), ylim=(0, 1))
+        axis.legend(frameon=False)
+    axes[0].set_ylabel("part of unrelated pictures with at most this")
+    drawing.savefig(HERE.parent / "docs" / "null.png", dpi=110)
+
+
+if __name__ == "__main__":
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name == "cost":
+        cost()
+    elif name == "table":
+        table()
+    elif name == "figure":
+        figure()
+    elif name in SETS:
+        pictures = SETS[name]()
+        result = others(pictures) if len(sys.argv) > 2 else measure(pictures)
+        RESULTS.write_text(json.dumps(known() | {name: known().get(name, {}) | result}, indent=1) + "\n")
+    else:
+        sys.exit(f"use table, figure, or one of {', '.join(SETS)}")

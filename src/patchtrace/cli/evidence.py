@@ -1,0 +1,86 @@
+"""What `attribute` needs to say how unusual its queries are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from patchtrace.attribution import Attribution
+from patchtrace.cli.common import Bar, note, progress_bar
+from patchtrace.cli.values import read_others
+from patchtrace.images import ImageSet
+from patchtrace.null import Null, calibrate
+from patchtrace.null_details import NullDetails
+from patchtrace.progress import Watch
+
+HINT = (
+    "a first share says nothing by itself: `patchtrace calibrate` and --null, or --controls, say whether it stands out"
+)
+
+
+def check_evidence(options: Mapping[str, Any]) -> None:
+    """Refuse two nulls at once."""
+    if options["null"] and options["controls"]:
+        raise click.UsageError("--null and --controls both give controls: use one of them")
+
+
+def read_controls(options: Mapping[str, Any], train: ImageSet) -> ImageSet | None:
+    """The pictures of --controls, at the size of the collection."""
+    if not options["controls"]:
+        return None
+    return read_others("the controls", options["controls"], options["control_key"], options, train)
+
+
+def null_from(options: Mapping[str, Any], train: ImageSet) -> Null | None:
+    """The null that --null names, or that of --controls; None if there is neither."""
+    if options["null"]:
+        null = Null.load(options["null"])
+        note(null.change(train).sentence(), quiet=options["quiet"] or not any(null.change(train)))
+        return null
+    controls = read_controls(options, train)
+    if controls is None:
+        return None
+    with progress_bar("calibrating", options["quiet"]) as progress:
+        return calibrate(train, controls, progress=progress)
+
+
+class Judging(Watch):
+    """Passes everything on to a bar; the result of each query gets what the null says of it."""
+
+    def __init__(
+        self, bar: Bar, null: Null, queries: ImageSet, train: ImageSet, rate: float, labels: tuple[str, ...]
+    ) -> None:
+        super().__init__()
+        self.bar, self.null, self.queries, self.train = bar, null, queries, train
+        self.rate, self.labels = rate, labels
+        self.details: list[NullDetails] = []
+
+    @property
+    def shown(self) -> int:
+        """Results of queries so far."""
+        return len(self.details)
+
+    def __call__(self, done: int, total: int) -> None:
+        self.bar(done, total)
+
+    def remark(self, text: str) -> None:
+        self.bar.remark(text)
+
+    def note(self, text: str) -> None:
+        self.bar.note(text)
+
+    def provisional(self, result: Any) -> None:
+        self.bar.provisional(result)
+
+    def finished(self, result: Attribution) -> None:
+        first = len(self.details)
+        some = self.queries.subset(range(first, first + len(result.query_ids)))
+        self.details.append(self.null.judge(some, self.train, rate=self.rate, labels=self.labels))
+        self.bar.finished(replace(result, null=self.details[-1]))
+
+    def judged(self, result: Attribution) -> Attribution:
+        """The result of all queries with what the null says of them."""
+        return replace(result, null=NullDetails.joined(self.details))

@@ -1,0 +1,107 @@
+"""Calibrating a collection: comparing it with pictures that do not stem from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from patchtrace.cache import Cache, digest
+from patchtrace.checks import whole
+from patchtrace.errors import PatchtraceError
+from patchtrace.images import ImageSet
+from patchtrace.null.agreement import agreement
+from patchtrace.null.alike import near_duplicates
+from patchtrace.null.collection import Null, digests_of, ids_of
+from patchtrace.progress import Counter, Progress
+
+#: Pictures that are compared by default: p-values down to 0.01.
+COUNT = 99
+#: Controls that are compared at once, and saved.
+AT_ONCE = 5
+#: Increased when agreement is computed in another way: work under an older number is not found.
+VERSION = 1
+
+
+def calibrate(
+    train: Any,
+    controls: Any = None,
+    *,
+    count: int = COUNT,
+    seed: int = 0,
+    threads: int | None = None,
+    checkpoint: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Null:
+    """What is usual for a collection.
+
+    Parameters
+    ----------
+    train : ImageSet, path, array, ...
+        The collection.
+    controls : ImageSet, path, array, ..., optional
+        Pictures that are known not to stem from the collection, and of the same kind as the queries. By default members
+        of the collection take their place, each compared with the others, without its near-duplicates: then the null
+        says how much members resemble each other.
+    count : int, default 99
+        Number of pictures; if there are more, they are chosen at random.
+    seed : int, default 0
+        Seed of that choice.
+    threads : int, optional
+        Number of threads; by default as many as there are cores.
+    checkpoint : path, optional
+        Directory in which unfinished work is kept until it is deleted.
+    progress : callable, optional
+        Called with (done, total).
+
+    Returns
+    -------
+    Null
+
+    Examples
+    --------
+    >>> from patchtrace.demo import postcards
+    >>> cards = postcards(60, size=16)
+    >>> null = calibrate(cards.subset(range(40)), cards.subset(range(40, 60)))
+    >>> len(null), null.kind, null.rows.shape
+    (20, 'controls', (20, 40))
+    """
+    images = ImageSet.open(train)
+    whole("count", count, 1)
+    whole("seed", seed, 0)
+    if controls is None and len(images) < 3:
+        raise PatchtraceError(
+            f"a collection of {len(images)} images has no null of its own: give controls (--controls)"
+        )
+    others = images if controls is None else images.open_like(controls)
+    places = np.sort(np.random.default_rng(seed).permutation(len(others))[:count])
+    chosen = others.subset(places)
+    cache = Cache(Path(checkpoint), "unfinished work") if checkpoint else None
+    key, counter = images.fingerprint(), Counter(progress, len(places) * len(images))
+    rows = np.empty((len(places), len(images)), dtype=np.float32)
+    for start in range(0, len(places), AT_ONCE):
+        some = chosen.subset(range(start, min(start + AT_ONCE, len(places))))
+        shape = len(some), len(images)
+        known = digest("agreement", VERSION, key, some.fingerprint())
+        if cache and (found := cache.load(known, like={"rows": shape})):
+            rows[start : start + len(some)] = found["rows"]
+            counter.add(len(some) * len(images))
+            continue
+        rows[start : start + len(some)] = np.log1p(agreement(some, images, threads=threads, report=counter.add))
+        if cache:
+            cache.save(known, rows=rows[start : start + len(some)])
+    if controls is None:
+        for row, alike in zip(rows, near_duplicates(images, places), strict=True):
+            row[alike] = np.nan
+            if np.isnan(row).all():
+                raise PatchtraceError("all images of the collection are alike: give controls (--controls)")
+    return Null(
+        rows,
+        "members" if controls is None else "controls",
+        images.ids,
+        ids_of(others, places),
+        digests_of(images),
+        key,
+        images.shape,
+    )
