@@ -20,7 +20,7 @@ LAYERS = [
     ["checks", "files", "progress"],
     ["schedule", "cache", "compute"],
     ["recipe", "images", "provenance"],
-    ["nda_details"],
+    ["nda_details", "copies"],
     ["attribution"],
     ["engines"],
     ["score_machine", "diffusion"],
