@@ -23,12 +23,13 @@ from pictures import PHOTOS, compressed, cropped, opened, pasted, recoloured
 from PIL import Image
 from tqdm import tqdm
 
-from patchtrace.copies import Kind, Sight
+from patchtrace.copies.sight import Sight
+from patchtrace.copies.verdict import Kind
 from patchtrace.files import write_text
 
 RESULTS = Path(__file__).resolve().parent / "results" / "copies.json"
 #: Every so many-th photograph is a source.
-STEP = 20
+STEP = 24
 SIDES = (256, 32)
 
 Change = Callable[[Image.Image, Image.Image, Image.Image], Image.Image]

@@ -45,6 +45,12 @@ json = click.option("--json", is_flag=True, help="Print JSON instead of a table.
 threads = click.option("--threads", type=kinds.COUNT, help="Number of threads.  [default: all]")
 device = click.option("--device", help="PyTorch device, such as cuda:1.")
 flips = click.option("--flips/--no-flips", default=None, help="Also compare with mirrored training images.")
+verdicts = click.option(
+    "--verdicts/--no-verdicts",
+    default=True,
+    help="Check whether the first 10 images are the same picture, changed copies, or have a part in common.",
+    show_default=True,
+)
 query_key = click.option("--query-key", help="Array of a .npz, or column of a table, that holds the queries.")
 run = click.argument("run", type=kinds.DIRECTORY)
 truth = click.argument("truth", type=kinds.FILE)

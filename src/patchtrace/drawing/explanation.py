@@ -11,7 +11,9 @@ from PIL import Image, ImageDraw, ImageFont
 from PIL.ImageColor import getrgb
 
 from patchtrace.attribution import Attribution, Hit
-from patchtrace.drawing.palette import FAINT, HEAT, INK, OTHERS, SOURCES
+from patchtrace.copies.outline import Polygon
+from patchtrace.copies.verdict import Verdict
+from patchtrace.drawing.palette import COMMON, FAINT, HEAT, INK, OTHERS, SOURCES
 from patchtrace.drawing.parts import Box, fitting_text, owner_map, percent, place_picture
 from patchtrace.images import ImageSet
 from patchtrace.nda.explain import Explanation, Match, Pair
@@ -34,6 +36,9 @@ class Look(NamedTuple):
 
     def hit(self, index: int) -> Hit:
         return self.result.hit(self.query, index)
+
+    def verdict(self, index: int) -> Verdict | None:
+        return self.result.verdict(self.query, index)
 
 
 def overview(look: Look, pairs: Sequence[Pair]) -> Image.Image:
@@ -63,10 +68,14 @@ def overview(look: Look, pairs: Sequence[Pair]) -> Image.Image:
 
 
 def pair_picture(look: Look, pair: Pair) -> Image.Image:
-    """One image beside the query: how much of each query pixel it accounts for, and which of its pixels do that."""
+    """One image beside the query: how much of each query pixel it accounts for, and which of its pixels do that.
+
+    With the verdict on the pair, if there is one, and the outline of what they have in common, in both.
+    """
     explanation = look.explanation
-    hit = look.hit(pair.index)
-    sheet, draw = _sheet(4 * SIDE + 3 * GAP, SIDE + 178, f"{percent(hit.share)} of the query")
+    hit, verdict = look.hit(pair.index), look.verdict(pair.index)
+    words = f": {verdict.words()}" if verdict else ""
+    sheet, draw = _sheet(4 * SIDE + 3 * GAP, SIDE + 178, f"{percent(hit.share)} of the query{words}")
     top = MARGIN + 40
     ours = explanation.on_pixels(pair.grids) / explanation.whole()
     pictures = look.queries.frame(look.query, SIDE), look.train.frame(pair.index, SIDE)
@@ -87,6 +96,10 @@ def pair_picture(look: Look, pair: Pair) -> Image.Image:
         _outline(draw, boxes[2], _in_image(match, explanation), match.size, colour, explanation.size)
     _legend(draw, sheet, MARGIN + SIDE + GAP, top + SIDE + 64)
     note = "outlined: pairs of patches that resemble each other most, in the same colour on both sides"
+    if verdict and verdict.found:
+        _trace(draw, boxes[0], verdict.in_query)
+        _trace(draw, boxes[2], verdict.in_image)
+        note += "; in orange: what both have in common"
     draw.text((MARGIN, top + SIDE + 112), note, FAINT, _font(14))
     return sheet
 
@@ -161,6 +174,14 @@ def _outline(
         x, y = left - grown, top - grown
         # where a patch is hardly a pixel wide, all three lie on each other
         draw.rectangle((x, y, max(x, right - 1 + grown), max(y, bottom - 1 + grown)), outline=ink)
+
+
+def _trace(draw: ImageDraw.ImageDraw, box: Box, polygon: Polygon) -> None:
+    """Draw an outline, in parts of the sides, on a picture that lies in a box."""
+    left, top, right, bottom = box
+    corners = [(left + x * (right - 1 - left), top + y * (bottom - 1 - top)) for x, y in (*polygon, *polygon[:2])]
+    for ink, width in (("white", 5), (COMMON, 3)):
+        draw.line(corners, ink, width)
 
 
 def _in_image(match: Match, explanation: Explanation) -> tuple[int, int]:
