@@ -11,6 +11,7 @@ Results stay in benchmarks/results/copies.json; a run does what is missing there
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections import Counter
@@ -76,8 +77,7 @@ def measure() -> None:
             for name, (change, _) in CHANGES.items():
                 if str(number) not in rows.setdefault(name, {}):
                     rows[name][str(number)] = row(small(change(*pictures), side), small(pictures[0], side))
-        # one pair a line: the file is read by people, and compared by git
-        write_text(RESULTS, json.dumps(done, indent=1).replace(",\n    ", ", ").replace("[\n    ", "[") + "\n")
+        write_text(RESULTS, in_lines(done))
 
 
 def small(picture: Image.Image, side: int) -> Image.Image:
@@ -88,17 +88,23 @@ def row(query: Image.Image, image: Image.Image) -> list[Any]:
     """What the verdict rests on, and the seconds of the processor."""
     begin = time.process_time()
     sight = Sight(query)
-    found = sight.best(image)
+    found, _ = sight.best(image)
     seconds = time.process_time() - begin
     verdict = sight.verdict(image)
     numbers = (found.area, found.of_overlap, 255 * found.residual, 255 * found.colours, seconds)
     transform = found.transform
-    geometry = [transform.points, int(transform.mirrored), round(transform.scale, 3), round(transform.turn, 1)]
+    geometry = [len(found.confirmed), int(transform.mirrored), round(transform.scale, 3), round(transform.turn, 1)]
     return [verdict.kind.value, *(round(value, 3) for value in numbers), *geometry]
 
 
 def known() -> dict[str, Any]:
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+
+
+def in_lines(done: dict[str, Any]) -> str:
+    """JSON with one pair a line."""
+    text = json.dumps(done, indent=1)
+    return re.sub(r"\[[^\[\]]*\]", lambda found: " ".join(found.group().split()), text) + "\n"
 
 
 def table() -> None:

@@ -16,7 +16,7 @@ Mask = NDArray[np.bool_]
 #: The least spread of values in a window, from 0 to 1, for it to have detail; flat ones agree with anything flat.
 DETAIL = 0.012
 #: Correlation from which a window agrees.
-CORRELATED = 0.7
+CORRELATED = 0.75
 
 
 class Agreement(NamedTuple):
@@ -33,6 +33,8 @@ class Agreement(NamedTuple):
         Mean difference of the colours where the detail agrees, from 0 to 1.
     residual : float
         Root mean square difference of the pixels in the overlap, from 0 to 1.
+    confirmed : int (points, 2)
+        Row and column of the points of the transform around which the pixels agree too. Points alone agree by chance.
     """
 
     transform: Similarity
@@ -41,6 +43,7 @@ class Agreement(NamedTuple):
     agrees: Mask
     colours: float
     residual: float
+    confirmed: NDArray[np.intp]
 
     @property
     def of_query(self) -> float:
@@ -78,7 +81,16 @@ def agreement(query: Floats, image: Floats, transform: Similarity, window: int) 
         residual = float(np.sqrt(((left - right)[overlap] ** 2).mean()))
     if agrees.any():
         colours = float(np.abs(left - right)[agrees].mean())
-    return Agreement(transform, detail, overlap, agrees, colours, residual)
+    return Agreement(transform, detail, overlap, agrees, colours, residual, _confirmed(transform.seen, agrees))
+
+
+def _confirmed(seen: NDArray[np.complex128], agrees: Mask) -> NDArray[np.intp]:
+    """Of some places those where the pixels agree, as row and column."""
+    rows, columns = (
+        np.clip(np.rint(part).astype(np.intp), 0, side - 1)
+        for part, side in zip((seen.imag, seen.real), agrees.shape, strict=True)
+    )
+    return np.stack([rows, columns], axis=1)[agrees[rows, columns]]
 
 
 def _moved(image: Floats, places: NDArray[np.complex128], scale: float) -> Floats:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -9,11 +11,13 @@ from scipy import ndimage
 
 from patchtrace.copies.agreement import Agreement, agreement
 from patchtrace.copies.outline import UNIT, Polygon, area, clipped
-from patchtrace.copies.points import points_of
+from patchtrace.copies.points import Points, points_of
 from patchtrace.copies.transform import Similarity, candidates
 from patchtrace.copies.verdict import LONGEST, Kind, Verdict
 
 Floats = NDArray[np.float32]
+#: Width and height.
+Size = tuple[int, int]
 
 #: The longest side of smaller pictures, which are enlarged for the comparison.
 SHORTEST = 128
@@ -30,7 +34,7 @@ ALL_AGREES = 0.8
 #: Part of the query that lies in the image, from which the query as a whole is of the image.
 WHOLE = 0.6
 #: Root mean square of the differences of the pixels, out of 255, up to which pictures are the same.
-SAME = 2.5
+SAME = 1.0
 #: Beyond these a change has a name: part of the image that is not seen, scale, turn in degrees, colours out of 255.
 CROPPED, SCALED, TURNED, RECOLOURED = 0.07, 0.03, 2.0, 10.0
 
@@ -45,52 +49,74 @@ class Sight:
     """
 
     def __init__(self, query: Image.Image) -> None:
-        self._pixels, self._enlarged = _prepared(query)
-        points = points_of(self._pixels)
-        self._points = (points, points.mirrored(self._pixels.shape[1]))
-        self._small = (_reduced(self._pixels), _reduced(self._pixels[:, ::-1]))
+        self._query = query
+        self._looked: dict[int, _Looked] = {}
 
     def verdict(self, image: Image.Image) -> Verdict:
         """The verdict on an image."""
-        return judged(self.best(image), (self._pixels.shape[1], self._pixels.shape[0]), self._size_of(image))
+        best, sizes = self.best(image)
+        return judged(best, *sizes)
 
-    def best(self, image: Image.Image) -> Agreement:
-        """The agreement with an image under the transform with which most of the query agrees."""
-        pixels, enlarged = _prepared(image)
-        window = max(WINDOW, int(LEAST_WINDOW * max(enlarged, self._enlarged) / REDUCED) // 2 * 2 + 1)
-        points, small = points_of(pixels), _reduced(pixels)
-        stretch = pixels.shape[1] / self._pixels.shape[1]
-        tried = [
-            one
-            for mirrored, own in zip((False, True), self._points, strict=True)
-            for one in candidates(own, points, mirrored, stretch)
-        ]
-        found = [agreement(self._small[one.mirrored], small, one.reduced(REDUCED), window) for one in tried]
-        best = max(range(len(found)), key=lambda number: found[number].agrees.sum())
-        return found[best]._replace(transform=tried[best])
+    def best(self, image: Image.Image) -> tuple[Agreement, tuple[Size, Size]]:
+        """The agreement under the transform with the most to say, and the sizes at which both were compared."""
+        # nothing is to be had from pixels that one of them does not have
+        limit = min(LONGEST, max(self._query.size), max(image.size))
+        if limit not in self._looked:
+            self._looked[limit] = _looked_at(self._query, limit)
+        query, other = self._looked[limit], _looked_at(image, limit)
+        window = max(WINDOW, int(LEAST_WINDOW * other.enlarged / REDUCED) // 2 * 2 + 1)
+        sides = (query, query.mirrored())
+        found: list[tuple[tuple[float, ...], Agreement]] = []
+        for mirrored, own in enumerate(sides):
+            stretch = other.size[0] / own.size[0]
+            for one in candidates(own.points, other.points, bool(mirrored), stretch):
+                agrees = agreement(own.pixels, other.pixels, one.reduced(REDUCED), window)._replace(transform=one)
+                worth = (_as_a_whole(agrees, own.size, other.size), len(agrees.confirmed), agrees.area)
+                found.append((worth, agrees))
+        return max(found, key=lambda each: each[0])[1], (query.size, other.size)
 
-    def _size_of(self, image: Image.Image) -> tuple[int, int]:
-        return _size(image)[0]
+
+class _Looked(NamedTuple):
+    """A picture as it is compared: size, how far it was enlarged for that, points, and pixels at a reduced size."""
+
+    size: Size
+    enlarged: float
+    points: Points
+    pixels: Floats
+
+    def mirrored(self) -> _Looked:
+        return self._replace(points=self.points.mirrored(self.size[0]), pixels=self.pixels[:, ::-1])
 
 
-def judged(found: Agreement, query: tuple[int, int], image: tuple[int, int]) -> Verdict:
-    """The verdict on an agreement of pictures of these sizes, (width, height) each, as they were compared."""
-    transform, part = found.transform, found.of_overlap
-    reaches = _reach(transform, query, image)
-    whole = part >= ALL_AGREES and area(reaches) >= WHOLE
-    common = found.area >= LEAST_AREA and (transform.points >= LEAST_POINTS or whole)
-    if not common:
+def _looked_at(picture: Image.Image, limit: int) -> _Looked:
+    """A picture with so many pixels along the longest side at most, enlarged if that is few."""
+    longest = max(picture.size)
+    small = tuple(max(1, round(side * min(1, limit / longest))) for side in picture.size)
+    enlarged = max(1.0, SHORTEST / max(small))
+    # even sides, so that the reduced picture is all of it
+    width, height = (max(REDUCED, round(enlarged * side / REDUCED) * REDUCED) for side in small)
+    resized = picture.convert("RGB").resize((small[0], small[1]), Image.Resampling.BICUBIC)
+    resized = resized.resize((width, height), Image.Resampling.BICUBIC)
+    pixels = np.asarray(resized, np.float32) / np.float32(255)
+    squares = pixels.reshape(height // REDUCED, REDUCED, width // REDUCED, REDUCED, 3)
+    return _Looked((width, height), enlarged, points_of(pixels), squares.mean(axis=(1, 3)))
+
+
+def judged(found: Agreement, query: Size, image: Size) -> Verdict:
+    """The verdict on an agreement of pictures that were compared at these sizes."""
+    transform, part, points = found.transform, found.of_overlap, len(found.confirmed)
+    whole = _as_a_whole(found, query, image)
+    if not whole and (found.area < LEAST_AREA or points < LEAST_POINTS):
         return Verdict(Kind.RESEMBLES, agreement=part)
-    in_query = reaches if whole else clipped(reaches, _box(found.agrees))
+    reaches = _reach(transform, query, image)
+    in_query = reaches if whole else clipped(reaches, _box(found))
     in_image = _in_image(in_query, transform, query, image)
     if transform.mirrored:
         in_query = tuple((1 - x, y) for x, y in in_query)
     # scales are in pixels as compared; what counts is how large the part is in each picture
     scale = (image[0] / query[0]) / transform.scale
     turn = -transform.turn if transform.mirrored else transform.turn
-    verdict = Verdict(
-        Kind.PART, (), transform.mirrored, scale, turn, part, transform.points, in_query, in_image
-    )  # fmt: skip
+    verdict = Verdict(Kind.PART, (), transform.mirrored, scale, turn, part, points, in_query, in_image)
     changes = _changes(verdict, found, whole)
     if not whole:
         kind = Kind.PART
@@ -99,6 +125,12 @@ def judged(found: Agreement, query: tuple[int, int], image: tuple[int, int]) -> 
     else:
         kind = Kind.SAME
     return Verdict(**{**vars(verdict), "kind": kind, "changes": changes})
+
+
+def _as_a_whole(found: Agreement, query: Size, image: Size) -> bool:
+    """Whether the query as a whole lies in the image, and agrees with it."""
+    enough = found.area >= LEAST_AREA and found.of_overlap >= ALL_AGREES
+    return enough and area(_reach(found.transform, query, image)) >= WHOLE
 
 
 def _changes(verdict: Verdict, found: Agreement, whole: bool) -> tuple[str, ...]:
@@ -118,7 +150,7 @@ def _changes(verdict: Verdict, found: Agreement, whole: bool) -> tuple[str, ...]
     )
 
 
-def _reach(transform: Similarity, query: tuple[int, int], image: tuple[int, int]) -> Polygon:
+def _reach(transform: Similarity, query: Size, image: Size) -> Polygon:
     """The part of the query, mirrored if the transform is, that lies in the image."""
     corners = []
     for x, y in UNIT:
@@ -128,42 +160,21 @@ def _reach(transform: Similarity, query: tuple[int, int], image: tuple[int, int]
 
 
 def _in_image(
-    polygon: Polygon, transform: Similarity, query: tuple[int, int], image: tuple[int, int]
+    polygon: Polygon, transform: Similarity, query: Size, image: Size
 ) -> Polygon:  # fmt: skip
     places = [transform.at(complex(x * query[0] - 0.5, y * query[1] - 0.5)) for x, y in polygon]
     corners = [((place.real + 0.5) / image[0], (place.imag + 0.5) / image[1]) for place in places]
     return clipped(corners, (0, 0, 1, 1))
 
 
-def _box(agrees: NDArray[np.bool_]) -> tuple[float, float, float, float]:
-    """Left, top, right and bottom of the largest connected part of what agrees."""
-    labels, count = ndimage.label(ndimage.binary_dilation(agrees, iterations=WINDOW // 2))
-    sizes = np.bincount(labels[agrees], minlength=count + 1)
-    own = agrees & (labels == sizes.argmax())
-    edges = []
-    for axis, side in ((1, agrees.shape[1]), (0, agrees.shape[0])):
-        along = np.flatnonzero(own.any(axis=1 - axis))
-        edges.append((max(0, along[0] - WINDOW // 2) / side, min(side, along[-1] + 1 + WINDOW // 2) / side))
-    return edges[0][0], edges[1][0], edges[0][1], edges[1][1]
-
-
-def _size(picture: Image.Image) -> tuple[tuple[int, int], float]:
-    """The size, (width, height), at which a picture is compared, and how far it is enlarged for that."""
-    longest = max(picture.size)
-    factor = min(LONGEST / longest, max(1.0, SHORTEST / longest))
-    width, height = (max(1, round(factor * side)) for side in picture.size)
-    return (width, height), max(1.0, factor)
-
-
-def _prepared(picture: Image.Image) -> tuple[Floats, float]:
-    """Pixels (height, width, 3) from 0 to 1 at the size of the comparison, and how far they were enlarged for that."""
-    size, enlarged = _size(picture)
-    resized = picture.convert("RGB").resize(size, Image.Resampling.BICUBIC)
-    return np.asarray(resized, np.float32) / np.float32(255), enlarged
-
-
-def _reduced(pixels: Floats) -> Floats:
-    """With one pixel, the mean, for each square of ``REDUCED``; rows that do not fill one are left out."""
-    height, width = (side // REDUCED for side in pixels.shape[:2])
-    squares = pixels[: height * REDUCED, : width * REDUCED].reshape(height, REDUCED, width, REDUCED, 3)
-    return np.asarray(squares.mean(axis=(1, 3)))
+def _box(found: Agreement) -> tuple[float, float, float, float]:
+    """Left, top, right and bottom of the connected part of what agrees that has most points in it."""
+    height, width = found.agrees.shape
+    labels, _ = ndimage.label(ndimage.binary_dilation(found.agrees, iterations=WINDOW // 2))
+    own = found.agrees & (labels == np.bincount(labels[tuple(found.confirmed.T)]).argmax())
+    rows, columns = np.flatnonzero(own.any(axis=1)), np.flatnonzero(own.any(axis=0))
+    (top, bottom), (left, right) = (
+        (max(0, along[0] - WINDOW // 2) / side, min(side, along[-1] + 1 + WINDOW // 2) / side)
+        for along, side in ((rows, height), (columns, width))
+    )
+    return left, top, right, bottom

@@ -32,13 +32,14 @@ AT_ONCE = 1000
 class Similarity(NamedTuple):
     """Where a pixel of the query lies in an image: ``factor * z + shift`` for z = column + i row.
 
-    ``mirrored``: z is of the mirrored query. ``points`` is the number of points that agree.
+    ``mirrored``: z is of the mirrored query. ``seen`` are places of the query with points that agree, one of each
+    square.
     """
 
     factor: complex = 1 + 0j
     shift: complex = 0j
     mirrored: bool = False
-    points: int = 0
+    seen: Complex = np.zeros(0, np.complex128)
 
     @property
     def scale(self) -> float:
@@ -61,7 +62,7 @@ class Similarity(NamedTuple):
         (1.75+0.25j)
         """
         middle = (factor - 1) / 2 * (1 + 1j)
-        return self._replace(shift=(self.at(middle) - middle) / factor)
+        return self._replace(shift=(self.at(middle) - middle) / factor, seen=(self.seen - middle) / factor)
 
 
 def candidates(query: Points, image: Points, mirrored: bool, stretch: float = 1.0) -> list[Similarity]:
@@ -81,11 +82,11 @@ def candidates(query: Points, image: Points, mirrored: bool, stretch: float = 1.
     sizes = np.log2(image.sizes[right] / query.sizes[left])
     middle = (stretch - 1) / 2 * (1 + 1j)
     good = _meet(here, there, sizes, np.array([complex(stretch)]), np.array([middle]))[0]
-    found = [Similarity(complex(stretch), middle, mirrored, _squares(here[good]))]
+    found = [Similarity(complex(stretch), middle, mirrored, _apart(here[good]))]
     best = _best(here, there, sizes)
     if best.sum() >= LEAST:
         factor, shift = _fitted(here, there, best)
-        found.append(Similarity(factor, shift, mirrored, _squares(here[best])))
+        found.append(Similarity(factor, shift, mirrored, _apart(here[best])))
     return found
 
 
@@ -121,9 +122,10 @@ def _meet(
     return np.asarray((off < MEET * np.maximum(1, scale)) & (np.abs(sizes - np.log2(scale)) < np.log2(SIZES)))
 
 
-def _squares(places: Complex) -> int:
-    """How many places, of which neighbours count once."""
-    return len({(int(place.real) // SQUARE, int(place.imag) // SQUARE) for place in places})
+def _apart(places: Complex) -> Complex:
+    """The first of the places in each square: neighbours say the same."""
+    _, first = np.unique(places.real // SQUARE + 1j * (places.imag // SQUARE), return_index=True)
+    return places[np.sort(first)]
 
 
 def _fitted(here: Complex, there: Complex, good: NDArray[np.bool_]) -> tuple[complex, complex]:

@@ -78,14 +78,15 @@ def pair_picture(look: Look, pair: Pair) -> Image.Image:
     sheet, draw = _sheet(4 * SIDE + 3 * GAP, SIDE + 178, f"{percent(hit.share)} of the query{words}")
     top = MARGIN + 40
     ours = explanation.on_pixels(pair.grids) / explanation.whole()
+    theirs = np.sum(pair.heat, axis=0)
     pictures = look.queries.frame(look.query, SIDE), look.train.frame(pair.index, SIDE)
     captions = (
         (look.result.query_ids[look.query], "the query"),
         ("how much of each pixel", f"at most {percent(float(ours.max()))}"),
         (hit.id, "the image"),
-        ("which pixels do that", "brighter: more of it"),
+        ("which pixels do that", "on the same scale"),
     )
-    panels = (pictures[0], _heat(pictures[0], ours), pictures[1], _heat(pictures[1], np.sum(pair.heat, axis=0)))
+    panels = (pictures[0], _heat(pictures[0], ours), pictures[1], _heat(pictures[1], theirs * theirs.size))
     boxes = []
     for number, (panel, caption) in enumerate(zip(panels, captions, strict=True)):
         x = MARGIN + number * (SIDE + GAP)
@@ -113,7 +114,7 @@ def mosaic_picture(look: Look) -> Image.Image:
     top = MARGIN + 40
     place_picture(sheet, look.queries.frame(look.query, SIDE), (MARGIN, top), SIDE)
     most = float(mosaic.part.max())
-    shown = owner_map(mosaic.owner, dict(zip(first, SOURCES, strict=False)), 0.25 + 0.75 * mosaic.part / most)
+    shown = owner_map(mosaic.owner, dict(zip(first, SOURCES, strict=False)), 0.1 + 0.9 * on_scale(mosaic.part))
     place_picture(sheet, Image.fromarray(shown), (MARGIN + SIDE + GAP, top), SIDE)
     _caption(draw, (MARGIN, top + SIDE + 8), SIDE, look.result.query_ids[look.query])
     says = "the image that accounts for", "most of each pixel, paler: less of it"
@@ -202,9 +203,9 @@ def _apart(matches: Sequence[Match], most: int = 4) -> list[Match]:
 
 
 def _heat(picture: Image.Image, values: NDArray[np.float64]) -> Image.Image:
-    """A picture in grey under the colours of the scale."""
+    """A picture in grey under the colours of the scale, which is the same for all maps: parts from 0 to 1."""
     picture = picture.convert("L").convert("RGB").resize((SIDE, SIDE), Image.Resampling.BICUBIC)
-    places = values / (float(values.max()) or 1.0) * (len(SCALE) - 1)
+    places = on_scale(values) * (len(SCALE) - 1)
     colours = np.stack([np.interp(places, range(len(SCALE)), channel) for channel in SCALE.T], axis=2)
     over = Image.fromarray(np.rint(colours).astype(np.uint8)).resize(picture.size, Image.Resampling.BILINEAR)
     return Image.blend(picture, over, 0.72)
@@ -213,8 +214,20 @@ def _heat(picture: Image.Image, values: NDArray[np.float64]) -> Image.Image:
 def _legend(draw: ImageDraw.ImageDraw, sheet: Image.Image, x: int, y: int) -> None:
     bar = Image.fromarray(SCALE[None].astype(np.uint8)).resize((SIDE, 10), Image.Resampling.BILINEAR)
     sheet.paste(bar, (x, y))
-    draw.text((x, y + 14), "nothing", FAINT, _font(13))
-    draw.text((x + SIDE, y + 14), "most", FAINT, _font(13), anchor="ra")
+    draw.text((x, y + 14), "0 %", FAINT, _font(13))
+    draw.text((x + SIDE, y + 14), "100 %", FAINT, _font(13), anchor="ra")
+    for percents in (5, 25):
+        place = x + float(on_scale(np.array(percents / 100))) * SIDE
+        draw.line((place, y, place, y + 9), "white")
+        draw.text((place, y + 14), str(percents), FAINT, _font(13), anchor="ma")
+
+
+def on_scale(parts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Where parts, from 0 to 1, lie on the scale of all heat maps: 0, a quarter and all at 0, 0.5 and 1.
+
+    ``viewer/js/drawing.js`` has the same function for pages.
+    """
+    return np.sqrt(np.clip(parts, 0, 1))
 
 
 def _caption(draw: ImageDraw.ImageDraw, at: tuple[int, int], width: int, *lines: str) -> None:
