@@ -63,7 +63,7 @@ def test_the_view_is_plain_json_with_the_facts(made):
     assert facts["Command"] == "patchtrace x"
     assert "12 images" in facts["Collection"]
     assert "seed 0" in facts["Draws of the noise"]
-    assert view["summary"]["stands_out"]
+    assert view["headline"]["title"] == "00.png is the same picture; 1 more image has something in common with it"
     assert view["summary"]["coverage"][-1][1] == pytest.approx(result.shares.sum(), rel=1e-5)
     assert [one["share"] for one in view["opponents"]] == [hit.share for hit in result.bottom(3)[0]]
 

@@ -31,6 +31,9 @@ WINDOW, LEAST_WINDOW = 9, 5
 LEAST_AREA, LEAST_POINTS = 0.02, 6
 #: Part of the detail of the overlap that agrees, from which all of it does.
 ALL_AGREES = 0.8
+#: Part of the detail around a place that agrees, from which the place is in a part in common; and the least part of
+#: the places around that has detail.
+MOSTLY, LEAST_DETAIL = 0.5, 0.1
 #: Part of the query that lies in the image, from which the query as a whole is of the image.
 WHOLE = 0.6
 #: Root mean square of the differences of the pixels, out of 255, up to which pictures are the same.
@@ -109,7 +112,11 @@ def judged(found: Agreement, query: Size, image: Size) -> Verdict:
     if not whole and (found.area < LEAST_AREA or points < LEAST_POINTS):
         return Verdict(Kind.RESEMBLES, agreement=part)
     reaches = _reach(transform, query, image)
-    in_query = reaches if whole else clipped(reaches, _box(found))
+    in_query = reaches
+    if not whole:
+        region = _region(found)
+        in_query = clipped(reaches, _box(region))
+        part = float(found.agrees[region].sum() / max(1, (found.detail & found.overlap)[region].sum()))
     in_image = _in_image(in_query, transform, query, image)
     if transform.mirrored:
         in_query = tuple((1 - x, y) for x, y in in_query)
@@ -167,14 +174,19 @@ def _in_image(
     return clipped(corners, (0, 0, 1, 1))
 
 
-def _box(found: Agreement) -> tuple[float, float, float, float]:
-    """Left, top, right and bottom of the connected part of what agrees that has most points in it."""
-    height, width = found.agrees.shape
-    labels, _ = ndimage.label(ndimage.binary_dilation(found.agrees, iterations=WINDOW // 2))
-    own = found.agrees & (labels == np.bincount(labels[tuple(found.confirmed.T)]).argmax())
-    rows, columns = np.flatnonzero(own.any(axis=1)), np.flatnonzero(own.any(axis=0))
-    (top, bottom), (left, right) = (
-        (max(0, along[0] - WINDOW // 2) / side, min(side, along[-1] + 1 + WINDOW // 2) / side)
-        for along, side in ((rows, height), (columns, width))
-    )
-    return left, top, right, bottom
+def _region(found: Agreement) -> NDArray[np.bool_]:
+    """Where most of the detail agrees, connected: of several such places the one with most points."""
+    detail = found.detail & found.overlap
+    around = [ndimage.uniform_filter(mask.astype(np.float32), 2 * WINDOW + 1) for mask in (found.agrees, detail)]
+    # a place without detail belongs to what agrees around it; so does a point, wherever it is
+    dense = around[0] > MOSTLY * np.maximum(around[1], LEAST_DETAIL)
+    dense[tuple(found.confirmed.T)] = True
+    labels, _ = ndimage.label(dense)
+    return np.asarray(labels == np.bincount(labels[tuple(found.confirmed.T)]).argmax())
+
+
+def _box(region: NDArray[np.bool_]) -> tuple[float, float, float, float]:
+    """Left, top, right and bottom, in parts of the sides."""
+    height, width = region.shape
+    rows, columns = np.flatnonzero(region.any(axis=1)), np.flatnonzero(region.any(axis=0))
+    return columns[0] / width, rows[0] / height, (columns[-1] + 1) / width, (rows[-1] + 1) / height

@@ -39,7 +39,8 @@ class Verdict:
     scale, turn : float
         How many times larger what they have in common is in the query, and how far it is turned, in degrees.
     agreement : float
-        Part of the detail that agrees, from 0 to 1, of the part of the query that the image reaches to.
+        Part of the detail that agrees, from 0 to 1, in what they have in common; where that is nothing, in the part of
+        the query that the image reaches to.
     points : int
         Points of both pictures that agree on the place.
     in_query, in_image : polygon

@@ -75,17 +75,17 @@ def headline(result: Attribution, query: int, shown: Sequence[int]) -> dict[str,
 def _title(result: Attribution, found: Sequence[tuple[int, Verdict]]) -> str:
     (index, first), others = found[0], len(found) - 1
     title = CALLED[first.kind].format(image=_short(result.train_ids[index]), changes=", ".join(first.changes))
-    return title + (
-        f", and {others} more {'images' if others > 1 else 'image'} with something in common" * (others > 0)
-    )
+    if others:
+        title += f"; {others} more {'images have' if others > 1 else 'image has'} something in common with it"
+    return title
 
 
 def _evidence(verdict: Verdict) -> str:
     """What a verdict rests on."""
-    points = f"{verdict.points} points of both pictures agree on one place" if verdict.points else "The pixels agree"
+    points = f"{verdict.points} points agree on one place, and " if verdict.points else ""
     return (
-        f"{points}, and {100 * verdict.agreement:.0f} % of the detail in the overlap; what they have in common is "
-        f"{100 * verdict.of_query:.0f} % of the query's area and {100 * verdict.of_image:.0f} % of the image's."
+        f"What both have in common is {100 * verdict.of_query:.0f} % of the query and {100 * verdict.of_image:.0f} % of "
+        f"the image: {points}{100 * verdict.agreement:.0f} % of the detail agrees there."
     )
 
 

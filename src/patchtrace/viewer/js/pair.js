@@ -6,9 +6,9 @@ function verdictLine(verdict) {
   if (!verdict.found) return "Resembles: no copy, and no part in common, was found.";
   const points = verdict.points ? `${plural(verdict.points, "point agrees", "points agree")} on one place, and ` : "";
   const whole = (part) => `${Math.round(100 * part)}\u00a0%`;
-  return `${verdict.words[0].toUpperCase()}${verdict.words.slice(1)}. ${points}${whole(verdict.agreement)} of the ` +
-    `detail in the overlap. Outlined: what they have in common, ${whole(verdict.of_query)} of the query and ` +
-    `${whole(verdict.of_image)} of the image.`;
+  return `${verdict.words[0].toUpperCase()}${verdict.words.slice(1)}. Outlined: what both have in common, ` +
+    `${whole(verdict.of_query)} of the query and ${whole(verdict.of_image)} of the image. There ${points}` +
+    `${whole(verdict.agreement)} of the detail agrees.`;
 }
 
 /** The query and one image, large: side by side, overlaid, or their difference, with one zoom for both. */
