@@ -29,8 +29,8 @@ WINDOW, LEAST_WINDOW = 9, 5
 # Chosen on one half of the photographs of benchmarks/copies.py, and measured on the other.
 #: Part of the query's area that agrees, and agreeing points, from which there is something in common.
 LEAST_AREA, LEAST_POINTS = 0.02, 6
-#: Part of the detail of the overlap that agrees, from which all of it does.
-ALL_AGREES = 0.8
+#: Part of the detail of the overlap that agrees, from which all of it does; and of that in a part in common.
+ALL_AGREES, PART_AGREES = 0.8, 0.7
 #: Part of the detail around a place that agrees, from which the place is in a part in common; and the least part of
 #: the places around that has detail.
 MOSTLY, LEAST_DETAIL = 0.5, 0.1
@@ -117,6 +117,8 @@ def judged(found: Agreement, query: Size, image: Size) -> Verdict:
         region = _region(found)
         in_query = clipped(reaches, _box(region))
         part = float(found.agrees[region].sum() / max(1, (found.detail & found.overlap)[region].sum()))
+        if part < PART_AGREES or area(in_query) < LEAST_AREA:
+            return Verdict(Kind.RESEMBLES, agreement=found.of_overlap)
     in_image = _in_image(in_query, transform, query, image)
     if transform.mirrored:
         in_query = tuple((1 - x, y) for x, y in in_query)

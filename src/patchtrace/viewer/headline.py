@@ -83,10 +83,8 @@ def _title(result: Attribution, found: Sequence[tuple[int, Verdict]]) -> str:
 def _evidence(verdict: Verdict) -> str:
     """What a verdict rests on."""
     points = f"{verdict.points} points agree on one place, and " if verdict.points else ""
-    return (
-        f"What both have in common is {100 * verdict.of_query:.0f} % of the query and {100 * verdict.of_image:.0f} % of "
-        f"the image: {points}{100 * verdict.agreement:.0f} % of the detail agrees there."
-    )
+    parts = f"{100 * verdict.of_query:.0f} % of the query and {100 * verdict.of_image:.0f} % of the image"
+    return f"What both have in common is {parts}: {points}{100 * verdict.agreement:.0f} % of the detail agrees there."
 
 
 def _lead(result: Attribution, query: int, shown: Sequence[int]) -> str:
