@@ -24,7 +24,7 @@ from pictures import PHOTOS, compressed, cropped, opened, pasted, recoloured
 from PIL import Image
 from tqdm import tqdm
 
-from patchtrace.copies.sight import Sight
+from patchtrace.copies.sight import Sight, judged
 from patchtrace.copies.verdict import Kind
 from patchtrace.files import write_text
 
@@ -87,10 +87,9 @@ def small(picture: Image.Image, side: int) -> Image.Image:
 def row(query: Image.Image, image: Image.Image) -> list[Any]:
     """What the verdict rests on, and the seconds of the processor."""
     begin = time.process_time()
-    sight = Sight(query)
-    found, _ = sight.best(image)
+    found, sizes = Sight(query).best(image)
+    verdict = judged(found, *sizes)
     seconds = time.process_time() - begin
-    verdict = sight.verdict(image)
     numbers = (found.area, found.of_overlap, 255 * found.residual, 255 * found.colours, seconds)
     transform = found.transform
     geometry = [len(found.confirmed), int(transform.mirrored), round(transform.scale, 3), round(transform.turn, 1)]

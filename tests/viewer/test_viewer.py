@@ -140,7 +140,11 @@ def test_the_verdict_comes_first(show: Callable[..., Page], view: View, tone: st
     words = {"tone": tone, "title": "Nothing stands out", "sentences": ["3 of 99 had as much.", "So it is."]}
     page = show(view | {"headline": words})
     lead = page.locator(f"main .pt-lead.pt-is-{tone}")
-    assert lead.inner_text().split("\n") == ["Nothing stands out", "3 of 99 had as much.", "So it is."]
+    assert [line for line in lead.inner_text().split("\n") if line] == [
+        "Nothing stands out",
+        "3 of 99 had as much.",
+        "So it is.",
+    ]
     assert lead.bounding_box()["y"] < page.locator(".pt-bar").first.bounding_box()["y"]
     playwright.expect(page.locator(".pt-facts")).to_be_hidden()
     page.get_by_text("How it was compared").click()
@@ -246,7 +250,7 @@ def test_brushing_ranks_again_and_escape_clears(show: Callable[..., Page], view:
     page = show()
     before = ids(page)
     brush(page, (0.02, 0.02), (0.4, 0.4))
-    assert ids(page)[0] == "card-005.png"  # from which this corner was pasted
+    assert ids(page)[0] == "postcards/card-005.png"  # from which this corner was pasted
     assert shares(page) == sorted(shares(page), reverse=True)
     playwright.expect(page.locator(".pt-heading h2")).to_have_text("Resembles most, in the region")
     size, region = view["query"]["width"], np.s_[0:10, 0:10]  # pixels 0.02 * 24 to 0.4 * 24
@@ -344,9 +348,9 @@ def test_pair_view_compares_swaps_and_zooms_together(show: Callable[..., Page]) 
     page.keyboard.press("2")
     playwright.expect(page.locator(".pt-pair input[type=range]")).to_be_visible()
     assert canvas(page) != left
-    playwright.expect(page.locator(".pt-pair label")).to_have_text("QueryImage")
+    playwright.expect(page.locator(".pt-pair .pt-field")).to_have_text("QueryImage")
     page.keyboard.press("x")
-    playwright.expect(page.locator(".pt-pair label")).to_have_text("ImageQuery")
+    playwright.expect(page.locator(".pt-pair .pt-field")).to_have_text("ImageQuery")
     page.keyboard.press("3")
     playwright.expect(page.locator(".pt-pair figcaption").first).to_contain_text("Difference of the pixels")
     page.keyboard.press("n")

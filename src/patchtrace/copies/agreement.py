@@ -14,7 +14,7 @@ Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
 #: The least spread of values in a window, from 0 to 1, for it to have detail; flat ones agree with anything flat.
-DETAIL = 0.012
+DETAIL = 0.008
 #: Correlation from which a window agrees.
 CORRELATED = 0.75
 
@@ -72,7 +72,8 @@ def agreement(query: Floats, image: Floats, transform: Similarity, window: int) 
     # the finer picture is blurred to the detail of the coarser one
     left = _blurred(query, max(1.0, 0.6 / transform.scale))
     right = _blurred(moved, 1.0)
-    correlation, spread = _correlation(left, right, window)
+    # slow changes of colour, as of a sky, agree with each other wherever they are: they are no detail
+    correlation, spread = _correlation(*(side - _blurred(side, window / 3) for side in (left, right)), window)
     detail = spread > DETAIL
     inner = ndimage.binary_erosion(overlap, iterations=window // 2 - 1, border_value=1)
     agrees = detail & inner & (correlation > CORRELATED)

@@ -191,4 +191,5 @@ def _box(region: NDArray[np.bool_]) -> tuple[float, float, float, float]:
     """Left, top, right and bottom, in parts of the sides."""
     height, width = region.shape
     rows, columns = np.flatnonzero(region.any(axis=1)), np.flatnonzero(region.any(axis=0))
-    return columns[0] / width, rows[0] / height, (columns[-1] + 1) / width, (rows[-1] + 1) / height
+    edges = columns[0] / width, rows[0] / height, (columns[-1] + 1) / width, (rows[-1] + 1) / height
+    return float(edges[0]), float(edges[1]), float(edges[2]), float(edges[3])

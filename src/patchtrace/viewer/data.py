@@ -252,7 +252,14 @@ def answer_of(
         settled = None if hit.chance is None else hit.chance >= confidence
         rank, tied = ranks[index]
         certainty = {"rank": rank, "tied": tied, "error": hit.error, "chance": hit.chance, "settled": settled}
-        images.append({**entry(index), **certainty, **checked(index), "copies": [brief(copy) for copy in alike]})
+        images.append(
+            {
+                **entry(index),
+                **certainty,
+                **checked(index),
+                "copies": [{**brief(copy), **checked(copy)} for copy in alike],
+            }
+        )
     height, width = train.shape[1:]
     shares = [image["share"] for image in images]
     if len(shares) > 1 and shares[1] > 0:
@@ -269,7 +276,7 @@ def answer_of(
             "width": width,
             **shown("query", queries, query, lambda: frame or queries.frame(query, QUERY_SIDE)),
         },
-        "headline": headline(result, query, list(copies)),
+        "headline": headline(result, query, list(copies), listed.tolist()),
         "summary": summary(result, query, explanation),
         "levels": [],
         "steps": [],

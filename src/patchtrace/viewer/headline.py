@@ -15,11 +15,12 @@ CALLED = {
     Kind.CHANGED: "{image} is a changed copy: {changes}",
     Kind.PART: "{image} has a part in common with it",
 }
+NOT_FOUND = "No copy, and no part in common, was found"
 #: The order in which verdicts are told.
 ORDER = tuple(Kind)
 
 
-def headline(result: Attribution, query: int, shown: Sequence[int]) -> dict[str, Any]:
+def headline(result: Attribution, query: int, shown: Sequence[int], listed: Sequence[int]) -> dict[str, Any]:
     """The verdict line of a query, as plain data.
 
     Parameters
@@ -30,6 +31,8 @@ def headline(result: Attribution, query: int, shown: Sequence[int]) -> dict[str,
         Number of the query.
     shown : sequence of int
         Numbers of the images that are shown, best first.
+    listed : sequence of int
+        The same with those that are folded into others, because they look alike.
 
     Returns
     -------
@@ -43,14 +46,14 @@ def headline(result: Attribution, query: int, shown: Sequence[int]) -> dict[str,
     >>> from patchtrace.demo import postcards
     >>> cards = postcards(4, size=64)
     >>> result = PixelSimilarity().fit(cards).attribute(cards.subset([2]))
-    >>> headline(result, 0, [2])["title"]
+    >>> headline(result, 0, [2], [2])["title"]
     'The ranking, without a check for copies'
-    >>> headline(result.with_verdicts(cards.subset([2]), cards), 0, [2])["title"]
+    >>> headline(result.with_verdicts(cards.subset([2]), cards), 0, [2], [2])["title"]
     'card-002 is the same picture'
     """
     null = getattr(result, "null", None)
     about = null.about(query) if null is not None else None
-    known = [(index, one) for index in shown if (one := result.verdict(query, index)) is not None]
+    known = [(index, one) for index in listed if (one := result.verdict(query, index)) is not None]
     found = sorted(((index, one) for index, one in known if one.found), key=lambda each: ORDER.index(each[1].kind))
     sentences = [_lead(result, query, shown), about["sentence"] + "." if about else ""]
     if found:
@@ -59,12 +62,12 @@ def headline(result: Attribution, query: int, shown: Sequence[int]) -> dict[str,
     else:
         if known:
             images = f"the first {len(known)} images" if len(known) > 1 else "the first image"
-            sentences.insert(0, f"No copy, and no part in common, was found among {images}.")
+            sentences.insert(0, f"For copies {images} of the list {'were' if len(known) > 1 else 'was'} checked.")
         if about:
             tone = "unusual" if about["stands_out"] else "usual"
             title = "It stands out among controls" if about["stands_out"] else "Nothing stands out"
         else:
-            tone, title = "open", "No copy was found" if known else "The ranking, without a check for copies"
+            tone, title = "open", NOT_FOUND if known else "The ranking, without a check for copies"
             sentences.append(
                 "A share always goes somewhere: a picture that has nothing to do with the collection has a first place "
                 "too. Whether this one is unusual was not measured."

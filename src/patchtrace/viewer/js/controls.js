@@ -6,6 +6,7 @@ class Controls {
   constructor(model, state, id, { switchTheme, openHelp }) {
     Object.assign(this, { model, state });
     const { levels, steps } = model, count = levels.length, patches = steps.length > 0;
+    const scales = new Set(steps.map((step) => step.pool === 1)).size;
     const button = (title, label, act, more = {}) => {
       const made = make("button", { type: "button", title, className: "pt-plain", ...more }, label);
       made.addEventListener("click", act);
@@ -29,7 +30,7 @@ class Controls {
     this.element = make("div", { className: "pt-bar", role: "group", "aria-label": "Settings" },
       patches ? make("div", { className: "pt-level" }, make("label", { htmlFor: id }, "Noise level"), this.sliderText,
         range) : null,
-      patches ? make("label", { className: "pt-field" }, "Scale", this.select) : null,
+      scales > 1 ? make("label", { className: "pt-field" }, "Scale", this.select) : null,
       patches ? this.over.element : null,
       make("label", { className: "pt-check", title: "The pixels as compared (P)" }, this.asCompared,
         make("span", {}, "As compared")),

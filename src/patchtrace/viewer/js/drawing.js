@@ -1,6 +1,6 @@
 /* Colours, maps and pictures on canvases. PALETTE is put in front by report.py. */
 
-const { heat: HEAT, sources: SOURCES, listed: LISTED, others: OTHERS, accent: ACCENT } = PALETTE;
+const { heat: HEAT, sources: SOURCES, listed: LISTED, others: OTHERS, accent: ACCENT, common: COMMON } = PALETTE;
 
 /** The colour of a heat map for a value from 0 to 1. */
 function heatColour(value) {

@@ -55,14 +55,15 @@ class ImageList {
 
   /** The near-duplicates that are folded into an image. */
   buildCopies(image) {
-    const { copies = [] } = image, built = copies.map(({ id, share }) => `${id} ${share}`).join("\n");
+    const { copies = [] } = image, said = ({ verdict }) => (verdict?.found ? `: ${verdict.words}` : "");
+    const built = copies.map((copy) => `${copy.id} ${copy.share}${said(copy)}`).join("\n");
     if (image.built === built) return;
     image.built = built;
     const open = image.item.querySelector("[aria-expanded=true]");
     image.item.replaceChildren(image.tile);
     if (copies.length) {
       const rows = make("ul", { className: "pt-copies", hidden: !open }, ...copies.map((copy) =>
-        make("li", {}, make("span", { title: copy.id }, shortName(copy.id)), " ",
+        make("li", {}, make("span", { title: copy.id }, shortName(copy.id), said(copy)), " ",
           make("span", { className: "pt-num" }, percent(copy.share)))));
       const text = `+${copies.length} near-duplicate${copies.length > 1 ? "s" : ""}`;
       const fold = make("button", { type: "button", className: "pt-fold", "aria-expanded": String(Boolean(open)) }, text);
@@ -124,11 +125,11 @@ class ImageList {
     if (!image || event.ctrlKey || event.altKey || event.metaKey) return;
     const last = this.order.length - 1, middle = ({ item }) => item.offsetLeft + item.offsetWidth / 2;
     const inRow = (step) => {  // the nearest tile of the row above or below
-      const bottoms = this.order.map(({ item }) => item.offsetTop + item.offsetHeight), own = bottoms[place];
-      const beyond = bottoms.filter((bottom) => (bottom - own) * step > 8);
+      const tops = this.order.map(({ item }) => item.offsetTop), own = tops[place];
+      const beyond = tops.filter((top) => (top - own) * step > 8);
       const row = step > 0 ? Math.min(...beyond) : Math.max(...beyond);
       const away = (i) => Math.abs(middle(this.order[i]) - middle(image));
-      const candidates = bottoms.map((_, i) => i).filter((i) => Math.abs(bottoms[i] - row) <= 8);
+      const candidates = tops.map((_, i) => i).filter((i) => Math.abs(tops[i] - row) <= 8);
       return candidates.length ? candidates.reduce((a, b) => (away(b) < away(a) ? b : a)) : place;
     };
     const moves = { ArrowRight: () => Math.min(last, place + 1), ArrowLeft: () => Math.max(0, place - 1),

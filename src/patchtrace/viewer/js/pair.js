@@ -212,7 +212,7 @@ class Pair {
       };
       if (mode === "side") {
         layer(which, 1);
-        const captions = patches ? [`${query.id}: what this image accounts for`,
+        const captions = heat ? [`${query.id}: what this image accounts for`,
           `${image.id}: where it does the explaining`] : [query.id, image.id];
         caption.textContent = captions[which];
       } else if (mode === "overlay") {

@@ -105,10 +105,11 @@ class State {
     this.changed("controls", "map", "list");
   }
 
-  /** The image whose heat is shown: the one under focus, else the last that was, else the first. */
+  /** The image whose heat is shown: the one under focus, else the last that was, else the first with something in
+   *  common with the query, else the first. */
   heated() {
     const { chosen, focus, images } = this;
-    return focus || (images.includes(chosen) ? chosen : images[0]);
+    return focus || (images.includes(chosen) ? chosen : images.find(({ verdict }) => verdict?.found) || images[0]);
   }
 
   showAsCompared(yes) {
