@@ -48,7 +48,7 @@ def patchtrace(*arguments: object) -> list[str]:
 def of_report(browser: Browser, report: Path) -> None:
     page = browser.new_page(viewport=WIDE, device_scale_factor=1)
     page.goto(report.as_uri())
-    page.wait_for_selector("canvas")
+    page.wait_for_selector(".pt-tile")
     page.wait_for_timeout(500)
     hover(page)
     page.screenshot(path=DOCS / "report.png")
@@ -65,10 +65,8 @@ def of_report(browser: Browser, report: Path) -> None:
         page = browser.new_page(**options)
         page.goto(report.as_uri())
         page.wait_for_timeout(800)
-        if name == "phone":
-            page.locator("canvas").first.scroll_into_view_if_needed()
-            page.mouse.wheel(0, 500)
-        hover(page)
+        if name == "dark":
+            hover(page)
         page.screenshot(path=DOCS / f"report-{name}.png")
 
 
@@ -123,7 +121,7 @@ def main(asked: list[str]) -> None:
         if "report" in asked:
             train, query = drawn(Path(folder), 400)
             report = Path(folder) / "report.html"
-            command = patchtrace("attribute", query.name, "--train", train.name, "--report", report.name)
+            command = patchtrace("attribute", query.name, "--train", train.name, "--draws", 8, "--report", report.name)
             subprocess.run(command, check=True, cwd=folder)
             of_report(browser, report)
             shutil.rmtree(train)
