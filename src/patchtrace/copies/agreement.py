@@ -73,7 +73,8 @@ def agreement(query: Floats, image: Floats, transform: Similarity, window: int) 
     left = _blurred(query, max(1.0, 0.6 / transform.scale))
     right = _blurred(moved, 1.0)
     # slow changes of colour, as of a sky, agree with each other wherever they are: they are no detail
-    correlation, spread = _correlation(*(side - _blurred(side, window / 3) for side in (left, right)), window)
+    slow = window / 3
+    correlation, spread = _correlation(left - _blurred(left, slow), right - _blurred(right, slow), window)
     detail = spread > DETAIL
     inner = ndimage.binary_erosion(overlap, iterations=window // 2 - 1, border_value=1)
     agrees = detail & inner & (correlation > CORRELATED)

@@ -52,7 +52,8 @@ function facts({ facts, query }) {
 /** The verdict, and what it rests on. */
 function headline({ headline }, images) {
   if (!images.length) return [make("p", {}, "There are no images to show.")];
-  return [make("h2", {}, headline.title), ...headline.sentences.map((sentence) => make("p", {}, sentence))];
+  return [make("h2", {}, headline.title), ...headline.sentences.map((sentence) =>
+    make("p", {}, sentence.replaceAll(" %", "\u00a0%")))];
 }
 
 function coverage(points) {
