@@ -1,6 +1,7 @@
 """Pictures of the report and of the page, for docs/evidence.md, made with a real browser.
 
     make screenshots
+    .venv/bin/python benchmarks/screenshots.py report      # those of the report alone, or of the server
 
 The collection is 400 drawn postcards of 192 x 192 pixels; the query is put together from three of them. The page has
 1,000, so that there is something to compute.
@@ -47,13 +48,15 @@ def patchtrace(*arguments: object) -> list[str]:
 def of_report(browser: Browser, report: Path) -> None:
     page = browser.new_page(viewport=WIDE, device_scale_factor=1)
     page.goto(report.as_uri())
-    page.wait_for_selector("canvas")
+    page.wait_for_selector(".pt-tile")
     page.wait_for_timeout(500)
     hover(page)
     page.screenshot(path=DOCS / "report.png")
     page.keyboard.press("Escape")
     page.locator(".pt-tile").first.click()
     page.wait_for_timeout(500)
+    page.keyboard.press("h")
+    page.wait_for_timeout(300)
     page.screenshot(path=DOCS / "pair.png")
     for name, options in (
         ("dark", {"color_scheme": "dark", "viewport": WIDE}),
@@ -62,10 +65,8 @@ def of_report(browser: Browser, report: Path) -> None:
         page = browser.new_page(**options)
         page.goto(report.as_uri())
         page.wait_for_timeout(800)
-        if name == "phone":
-            page.locator("canvas").first.scroll_into_view_if_needed()
-            page.mouse.wheel(0, 500)
-        hover(page)
+        if name == "dark":
+            hover(page)
         page.screenshot(path=DOCS / f"report-{name}.png")
 
 
@@ -112,17 +113,20 @@ def settled(page: Page) -> None:
     page.wait_for_timeout(400)
 
 
-def main() -> None:
+def main(asked: list[str]) -> None:
+    if set(asked) - {"report", "server"}:
+        sys.exit("use report, server, or both")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        train, query = drawn(Path(folder), 400)
-        report = Path(folder) / "report.html"
-        subprocess.run(
-            patchtrace("attribute", query.name, "--train", train.name, "--report", report.name), check=True, cwd=folder
-        )
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
-        of_report(browser, report)
-        shutil.rmtree(train)
-        of_server(browser, *drawn(Path(folder), 1000))
+        if "report" in asked:
+            train, query = drawn(Path(folder), 400)
+            report = Path(folder) / "report.html"
+            command = patchtrace("attribute", query.name, "--train", train.name, "--draws", 8, "--report", report.name)
+            subprocess.run(command, check=True, cwd=folder)
+            of_report(browser, report)
+            shutil.rmtree(train)
+        if "server" in asked:
+            of_server(browser, *drawn(Path(folder), 1000))
         browser.close()
 
 
@@ -135,4 +139,4 @@ def find_chromium() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:] or ["report", "server"])

@@ -20,7 +20,7 @@ LAYERS = [
     ["checks", "files", "progress"],
     ["schedule", "cache", "compute", "views"],
     ["recipe", "images", "provenance"],
-    ["nda_details", "null_details"],
+    ["nda_details", "null_details", "copies"],
     ["attribution"],
     ["engines"],
     ["score_machine", "diffusion"],

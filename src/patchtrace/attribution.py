@@ -14,14 +14,18 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import PIL
 from numpy.typing import NDArray
+from PIL import Image
 
 from patchtrace.cache import digest
 from patchtrace.checks import choice
+from patchtrace.copies.check import CHECKED, checked
+from patchtrace.copies.verdict import Verdict
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing, write_csv, write_json
 from patchtrace.images import ImageSet, Skipped
 from patchtrace.nda_details import ARRAYS, NDADetails, record_of_old_run, tied_ranks
 from patchtrace.null_details import NULL_ARRAYS, NullDetails
+from patchtrace.progress import Progress, Watch
 
 TableFormat = Literal["csv", "json", "parquet"]
 MANIFEST = "attribution.json"
@@ -29,6 +33,17 @@ MANIFEST = "attribution.json"
 SHARING = ("nda", "nda-shortlist")
 #: Increased when an older version could not read the files.
 FILE_VERSION = 4
+#: Columns of tables that say what an image is to a query, and where a verdict has that.
+VERDICT_COLUMNS = {
+    "verdict": "kind",
+    "mirrored": "mirrored",
+    "scale": "scale",
+    "turn": "turn",
+    "agreement": "agreement",
+    "points": "points",
+    "of_query": "of_query",
+    "of_image": "of_image",
+}
 
 
 class Hit(NamedTuple):
@@ -80,6 +95,9 @@ class Attribution:
         What only NDA knows: errors, chances, draws, parts. None for other methods.
     null : NullDetails, optional
         How unusual the queries are, where that was asked for.
+    verdicts : tuple of mapping, default ()
+        For each query, by number of the image, whether it is the same picture, a changed copy, has a part in common,
+        or resembles: of the images that were checked. Empty where none was.
 
     Examples
     --------
@@ -103,6 +121,7 @@ share=0.25, error=None, chance=None, z=None)]
     skipped: tuple[Skipped, ...] = ()
     nda: NDADetails | None = None
     null: NullDetails | None = None
+    verdicts: tuple[Mapping[int, Verdict], ...] = ()
 
     def __post_init__(self) -> None:
         shape = (len(self.query_ids), len(self.train_ids))
@@ -114,6 +133,10 @@ share=0.25, error=None, chance=None, z=None)]
             self.nda.check(shape)
         if self.null is not None:
             self.null.check(shape)
+        if len(self.verdicts) not in (0, shape[0]) or any(
+            i not in range(shape[1]) for one in self.verdicts for i in one
+        ):
+            raise PatchtraceError(f"verdicts do not match {shape} queries and images")
 
     @property
     def has_shares(self) -> bool:
@@ -158,6 +181,64 @@ share=0.25, error=None, chance=None, z=None)]
         shares = self.shares[query, self.ranking(query)[:n]].astype(np.float64)
         return tied_ranks(shares, self.nda.tolerance if self.nda else 0.0)
 
+    def verdict(self, query: int, index: int | np.intp) -> Verdict | None:
+        """What an image is to a query; None where that was not checked."""
+        return self.verdicts[query].get(int(index)) if self.verdicts else None
+
+    def with_verdicts(
+        self,
+        queries: ImageSet,
+        train: ImageSet,
+        top: int = CHECKED,
+        *,
+        only: int | None = None,
+        images: Sequence[int] | None = None,
+        frame: Image.Image | None = None,
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> Attribution:
+        """The same with a verdict on the first images of each list; those that are known already are kept.
+
+        Parameters
+        ----------
+        queries, train : ImageSet
+            The images of the result. Where they have files, these are read again, for their detail.
+        top : int, default 10
+            Number of images to check for each query.
+        only : int, optional
+            The number of one query; by default all queries are checked.
+        images : sequence of int, optional
+            Numbers of the images to check, instead of the first.
+        frame : Image, optional
+            That query with as many pixels as there are; by default read from its file.
+        threads : int, optional
+            Number of threads; by default all.
+        progress : callable, optional
+            Called with (done, total).
+
+        Returns
+        -------
+        Attribution
+
+        Examples
+        --------
+        >>> import patchtrace as pt
+        >>> from patchtrace.demo import postcards
+        >>> cards = postcards(4, size=64)
+        >>> query = cards.subset([2])
+        >>> result = pt.PixelSimilarity().fit(cards).attribute(query).with_verdicts(query, cards)
+        >>> result.verdict(0, 2).kind.value, result.verdict(0, 1).kind.value
+        ('same picture', 'resembles')
+        """
+        watch, found = Watch.of(progress), [dict(known) for known in self.verdicts or [{}] * len(self.query_ids)]
+        chosen = range(len(found)) if only is None else [only]
+        for number, query in enumerate(chosen):
+            first = self.ranking(query)[:top] if images is None else images
+            asked = [int(index) for index in first if int(index) not in found[query]]
+            part = watch.part(number / len(chosen), (number + 1) / len(chosen))
+            found[query] |= checked(queries, train, query, asked, frame=frame, threads=threads, progress=part)
+        return replace(self, verdicts=tuple(found))
+
     def remarks(self, query: int) -> list[str]:
         """What the list of a query means, in sentences: how certain it is, and whether it is approximate."""
         if self.nda is None:
@@ -189,6 +270,9 @@ share=0.25, error=None, chance=None, z=None)]
             checksums[path.name] = _sha256(path)
         manifest = {"patchtrace": "attribution", "file_version": FILE_VERSION, **self._about(), "sha256": checksums}
         manifest |= {"query_ids": self.query_ids, "train_ids": self.train_ids}
+        if self.verdicts:
+            rows = [{str(index): one.record() for index, one in each.items()} for each in self.verdicts]
+            manifest |= {"verdicts": rows}
         write_json(directory / MANIFEST, {**manifest, "manifest_sha256": digest(manifest)})
         for name in {*ARRAYS, *NULL_ARRAYS} - set(arrays):
             (directory / f"{name}.npy").unlink(missing_ok=True)  # of an older result, which this one has replaced
@@ -234,6 +318,10 @@ share=0.25, error=None, chance=None, z=None)]
                 tuple(Skipped(**item) for item in manifest["skipped"]),
                 details,
                 NullDetails.from_record(null, arrays) if null else None,
+                tuple(
+                    {int(index): Verdict.from_record(one) for index, one in each.items()}
+                    for each in manifest.get("verdicts", ())
+                ),
             )
         except PatchtraceError:
             raise
@@ -242,14 +330,25 @@ share=0.25, error=None, chance=None, z=None)]
             raise PatchtraceError(f"there is no readable result in {str(directory)!r}: {reason}") from error
 
     def rows(self, top: int | None = None) -> Iterator[dict[str, Any]]:
-        """The ranking as rows: query, rank (from 1), index, id, score, share, error, chance, z; by default all."""
+        """The ranking as rows: query, rank (from 1), index, id, score, share, error, chance, z; by default all.
+
+        With verdicts, also those of :data:`VERDICT_COLUMNS`, None for images that were not checked.
+        """
         for query, name in enumerate(self.query_ids):
             for rank, index in enumerate(self.ranking(query)[:top], start=1):
-                yield {"query": name, "rank": rank, **self._record(self.hit(query, index))}
+                row = self._record(self.hit(query, index))
+                yield {"query": name, "rank": rank, **row, **self._checked(query, index)}
 
     def _record(self, hit: Hit) -> dict[str, Any]:
         """A hit as plain data."""
         return hit._asdict() if self.has_shares else {**hit._asdict(), "share": None}
+
+    def _checked(self, query: int, index: np.intp) -> dict[str, Any]:
+        """What a row says of a verdict."""
+        if not self.verdicts:
+            return {}
+        record = one.record() if (one := self.verdict(query, index)) else {}
+        return {column: record.get(name) for column, name in VERDICT_COLUMNS.items()}
 
     def export(self, path: str | Path, format: TableFormat | None = None, top: int | None = None) -> Path:
         """Write the ranking as a table.
@@ -271,7 +370,8 @@ share=0.25, error=None, chance=None, z=None)]
         path = Path(path)
         kind = choice("format", format or path.suffix.removeprefix(".").lower(), get_args(TableFormat))
         if kind == "csv":
-            write_csv(path, ("query", "rank", *Hit._fields), (tuple(row.values()) for row in self.rows(top)))
+            columns = ("query", "rank", *Hit._fields, *(VERDICT_COLUMNS if self.verdicts else ()))
+            write_csv(path, columns, (tuple(row.values()) for row in self.rows(top)))
         elif kind == "json":
             write_json(path, self.to_json(top))
         else:
@@ -287,7 +387,10 @@ share=0.25, error=None, chance=None, z=None)]
                 "effective_sources": float(sources) if self.has_shares else None,
                 "remarks": self.remarks(query),
                 "null": self.null and self.null.about(query),
-                "ranking": list(map(self._record, hits[query])),
+                "ranking": [
+                    self._record(hit) | ({"verdict": one.record()} if (one := self.verdict(query, hit.index)) else {})
+                    for hit in hits[query]
+                ],
             }
             for query, sources in enumerate(self.effective_sources())
         ]

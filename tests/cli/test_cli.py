@@ -36,10 +36,14 @@ def test_a_table_with_rank_share_and_id_goes_to_stdout(call, photos, query):
     lines = out.splitlines()
     assert lines[0].startswith("query.png")
     assert lines[1].split() == ["rank", "share", "id"]
-    assert len(lines) == 5
+    assert len(lines) == 7
     assert lines[2].split()[0] == "1"
     assert lines[2].endswith(" %  2.png")
     assert err == f"{HINT}\n"
+    assert lines[5] == "copies, and parts in common, among the first 3 images:"
+    assert lines[6] == "     1  same picture  2.png"
+    plain = call("attribute", query, "--train", photos, *FAST, "--top", 3, "--no-verdicts")[1]
+    assert plain.splitlines() == lines[:5]
 
 
 def test_everything_is_on_disk_with_output(call, photos, query, tmp_path):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from PIL import ImageColor
+from PIL.ImageColor import getrgb
 
 from patchtrace import NDA, ImageSet, Level, Recipe, Scale, explain
+from patchtrace.demo import postcards
 from patchtrace.drawing.explanation import (
     GAP,
     MARGIN,
@@ -18,7 +20,7 @@ from patchtrace.drawing.explanation import (
     pair_picture,
     proponents,
 )
-from patchtrace.drawing.palette import SOURCES
+from patchtrace.drawing.palette import COMMON, SOURCES
 from patchtrace.nda.explain import Match
 
 
@@ -87,3 +89,17 @@ def test_pictures_of_one_row_or_column_are_drawn(shape):
     result = NDA(Recipe((Level(50, (Scale(1),)),))).fit(train).attribute(queries)
     look = Look(result, 0, queries, train, explain(result, queries, train))
     assert overview(look, look.explanation.pairs([0, 1])).width > 0
+
+
+def test_a_pair_with_something_in_common_is_outlined_and_called_by_its_verdict():
+    cards = postcards(6, size=64)
+    result = NDA(Recipe.for_size(64, 64)).fit(cards).attribute(cards.subset([2]))
+    pair = explain(result, cards.subset([2]), cards, images=2).pair(2)
+    explanation = explain(result, cards.subset([2]), cards, images=2)
+
+    def orange(shown):
+        picture = np.asarray(pair_picture(Look(shown, 0, cards.subset([2]), cards, explanation), pair))
+        return int((picture == getrgb(COMMON)).all(axis=2).sum())
+
+    assert orange(result) == 0
+    assert orange(result.with_verdicts(cards.subset([2]), cards)) > 500

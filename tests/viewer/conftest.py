@@ -12,6 +12,21 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 Floats = NDArray[np.float64]
+#: Of the first image, whose middle is in the query as it was.
+VERDICT = {
+    **{"kind": "has a part in common", "words": "has a part in common, 25 % of the query", "found": True, "points": 14},
+    **{
+        "changes": [],
+        "mirrored": False,
+        "scale": 1.0,
+        "turn": 0.0,
+        "agreement": 0.9,
+        "of_query": 0.25,
+        "of_image": 0.25,
+    },
+    "in_query": [[0.25, 0.25], [0.75, 0.25], [0.75, 0.75], [0.25, 0.75]],
+    "in_image": [[0.5, 0.5], [1.0, 0.5], [1.0, 1.0], [0.5, 1.0]],
+}
 OUTSIDE = 50.0  # beyond the border of both pictures, so that patches only match others that hang over in the same way
 
 
@@ -146,9 +161,10 @@ def _assembled(size: int, ids: list[str], totals: Floats, parts: Floats, levels:
     listed = [
         entry(number)
         | {"rank": rank + 1, "error": 0.004 + 0.01 * float(totals[number]), "chance": 0.99 if rank < 4 else 0.6}
-        | {"settled": rank < 4, "copies": [], "evidence": evidence[number]}
+        | {"settled": rank < 4, "copies": [], "verdict": None, "evidence": evidence[number]}
         for rank, number in enumerate(shown)
     ]
+    listed[0] |= {"lead": "1.5 times", "verdict": VERDICT}
     listed[1]["copies"] = [{"index": 901, "id": "postcards/again.png", "share": 0.021}]
     return {
         "patchtrace": "view",
@@ -161,6 +177,11 @@ def _assembled(size: int, ids: list[str], totals: Floats, parts: Floats, levels:
             ["Compared", f"{len(levels)} noise levels, 2 scales, 64 draws"],
         ],
         "query": {"id": "pasted.png", "frame": png(frames[0]), "pixels": png(small[0]), "height": size, "width": size},
+        "headline": {
+            "tone": "found",
+            "title": f"{listed[0]['id']} has a part in common with it",
+            "sentences": ["14 points agree on one place.", "The first share is 1.5 times the second."],
+        },
         "summary": {
             "images": len(ids),
             "skipped": 0,
@@ -168,7 +189,6 @@ def _assembled(size: int, ids: list[str], totals: Floats, parts: Floats, levels:
             "settled": f"4 of these {len(shown)} are settled at 95 %",
             "top": len(shown),
             "confidence": 0.95,
-            "stands_out": True,
             "coverage": [[n, float(np.sort(totals)[::-1][:n].sum())] for n in counts],
         },
         "levels": levels,
@@ -200,7 +220,9 @@ def make_large_view(size: int = 64, images: int = 50) -> dict[str, Any]:
         evidence = {"grids": [grid] * 6, "partners": [{"place": place, "part": grid}] * 6, "heat": [grid] * 6}
         pictures = {"frame": png(frames[number]), "pixels": png(small[number])}
         facts = {"rank": images - number, "index": number, "id": f"{number}.png", "share": share, "error": None}
-        listed.append(facts | pictures | {"chance": None, "settled": None, "copies": [], "evidence": evidence})
+        listed.append(
+            facts | pictures | {"chance": None, "settled": None, "copies": [], "verdict": None, "evidence": evidence}
+        )
     view["images"] = listed[::-1]
     owner = rng.integers(0, images, (size, size))
     view["mosaic"] = {"owner": packed(owner), "part": packed(rng.random((size, size)), "u1")}

@@ -44,7 +44,7 @@ def photos(tmp_path_factory):
 def made(photos):
     train = ImageSet.open(photos, size=16)
     queries = train.open_like(photos / "00.png")
-    result = NDA(Recipe.for_size(16, 16)).fit(train).attribute(queries)
+    result = NDA(Recipe.for_size(16, 16)).fit(train).attribute(queries).with_verdicts(queries, train)
     explanation = explain(result, queries, train)
     return (
         result,
@@ -63,7 +63,11 @@ def test_the_view_is_plain_json_with_the_facts(made):
     assert facts["Command"] == "patchtrace x"
     assert "12 images" in facts["Collection"]
     assert "seed 0" in facts["Draws of the noise"]
-    assert view["summary"]["stands_out"]
+    assert view["headline"]["title"] == "00.png is the same picture; 1 more image has something in common with it"
+    first = view["images"][0]
+    words = {one["id"]: one["verdict"]["words"] for one in (first, *first["copies"])}
+    assert words == {"00.png": "same picture", "11.png": "changed copy: compressed or slightly changed"}
+    assert not view["images"][1]["verdict"]["found"]
     assert view["summary"]["coverage"][-1][1] == pytest.approx(result.shares.sum(), rel=1e-5)
     assert [one["share"] for one in view["opponents"]] == [hit.share for hit in result.bottom(3)[0]]
 

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageColor
 from playwright import sync_api as playwright
 
 from patchtrace import PixelSimilarity
 from patchtrace.demo import postcards
+from patchtrace.drawing.explanation import on_scale
+from patchtrace.drawing.palette import COMMON
 from patchtrace.drawing.parts import percent
 from patchtrace.viewer import Picture, write_report
 from patchtrace.viewer.data import look_closer
@@ -72,6 +74,7 @@ def place(page: Page, across: float, down: float) -> tuple[float, float]:
 
 
 def ids(page: Page) -> list[str]:
+    """With their folders."""
     return page.locator(".pt-tile .pt-id").all_inner_texts()
 
 
@@ -107,15 +110,87 @@ def brush(page: Page, start: tuple[float, float], end: tuple[float, float]) -> N
     frames(page)
 
 
-def test_shows_the_ranking_with_shares_errors_and_marks(show: Callable[..., Page], view: View) -> None:
+def test_shows_the_ranking_with_shares_errors_and_verdicts(show: Callable[..., Page], view: View) -> None:
     page = show()
-    assert ids(page) == [Path(image["id"]).name for image in view["images"]]
+    assert ids(page) == [image["id"] for image in view["images"]]
     assert shares(page) == pytest.approx([100 * image["share"] for image in view["images"]], abs=0.06)
-    assert page.locator(".pt-mark").all_inner_texts()[:5] == ["✓"] * 4 + ["~"]
-    assert page.locator(".pt-error").first.inner_text().startswith("±")
-    sides = [box["width"] for box in (tile.bounding_box() for tile in page.locator(".pt-picture").all())]
-    assert sides == sorted(sides, reverse=True)
-    assert sides[0] > 2 * sides[-1]
+    assert page.locator(".pt-error.pt-num:not(:empty)").first.inner_text().startswith("±")
+    playwright.expect(page.locator(".pt-tile").first).to_contain_text("1.5 times the second")
+    assert page.locator(".pt-verdict").all_inner_texts()[:2] == ["has a part in common, 25 % of the query", ""]
+
+
+def test_that_noise_is_settled_is_no_sign_of_a_resemblance(show: Callable[..., Page], view: View) -> None:
+    page = show()
+    assert page.locator(".pt-mark").all_inner_texts()[:5] == [""] * 4 + ["~"]
+    playwright.expect(page.locator(".pt-subtitle")).to_contain_text("~ may move with more draws of the noise")
+    assert "✓" not in page.locator("main").inner_text()
+
+
+def test_bars_are_on_one_scale_whatever_the_largest_share(show: Callable[..., Page], view: View) -> None:
+    page = show()
+    bars = page.locator(".pt-measure").all()
+    for bar, image in zip(bars, view["images"], strict=True):
+        width, fill = bar.bounding_box()["width"], bar.locator(".pt-fill").bounding_box()["width"]
+        assert fill == pytest.approx(image["share"] * width, abs=0.6)
+    assert len({round(tile.bounding_box()["width"]) for tile in page.locator(".pt-picture").all()}) == 1
+
+
+@pytest.mark.parametrize("tone", ["found", "unusual", "usual", "open"])
+def test_the_verdict_comes_first(show: Callable[..., Page], view: View, tone: str) -> None:
+    words = {"tone": tone, "title": "Nothing stands out", "sentences": ["3 of 99 had as much.", "So it is."]}
+    page = show(view | {"headline": words})
+    lead = page.locator(f"main .pt-lead.pt-is-{tone}")
+    assert [line for line in lead.inner_text().split("\n") if line] == [
+        "Nothing stands out",
+        "3 of 99 had as much.",
+        "So it is.",
+    ]
+    assert lead.bounding_box()["y"] < page.locator(".pt-bar").first.bounding_box()["y"]
+    playwright.expect(page.locator(".pt-facts")).to_be_hidden()
+    page.get_by_text("How it was compared").click()
+    playwright.expect(page.locator(".pt-facts")).to_contain_text("3 noise levels")
+
+
+def test_the_query_is_clean_at_first_and_the_modes_exclude_each_other(show: Callable[..., Page]) -> None:
+    page = show()
+    group = page.get_by_role("radiogroup", name="Over the picture")
+    names = ["Picture", "Heat", "Mosaic"]
+
+    def chosen() -> list[bool]:
+        return [group.get_by_role("radio", name=name).is_checked() for name in names]
+
+    playwright.expect(page.locator(".pt-map")).to_be_hidden()
+    assert chosen() == [True, False, False]
+    page.keyboard.press("h")  # of one image, not of all together
+    playwright.expect(page.locator(".pt-legend")).to_contain_text("Part of each pixel that postcards/card-002.png")
+    assert chosen() == [False, True, False]
+    group.get_by_text("Mosaic").click()
+    playwright.expect(page.locator(".pt-owners")).to_be_visible()
+    assert chosen() == [False, False, True]
+    page.keyboard.press("m")
+    playwright.expect(page.locator(".pt-map")).to_be_hidden()
+    assert chosen() == [True, False, False]
+    page.locator(".pt-tile").nth(2).hover()  # while it is pointed at
+    playwright.expect(page.locator(".pt-legend")).to_contain_text("card-005.png accounts for")
+    page.mouse.move(5, 5)
+    playwright.expect(page.locator(".pt-map")).to_be_hidden()
+    page.keyboard.press("h")  # that one was the last
+    playwright.expect(page.locator(".pt-legend")).to_contain_text("card-005.png accounts for")
+
+
+def test_heat_is_on_one_scale_for_all_images(browser: Any) -> None:
+    page = browser.new_page()
+    palette = "const PALETTE = { heat: [[0, 0, 0], [100, 100, 100]], sources: [] };"
+    text = f"{asset('js/text.js')} {asset('js/drawing.js')}"
+    script = f"""(parts) => {{ {palette} {text}
+      const canvas = document.createElement("canvas");
+      paintHeat(canvas, 1, parts.length, parts);
+      return [parts.map(onScale), [...canvas.getContext("2d").getImageData(0, 0, parts.length, 1).data]]; }}"""
+    parts = [0.0, 0.01, 0.25, 1.0, 7.0]
+    (places, together), alone = page.evaluate(script, parts), page.evaluate(script, parts[1:2])
+    page.close()
+    np.testing.assert_allclose(places, on_scale(np.array(parts)))
+    assert alone[1] == together[4:8]  # without a stronger one beside it, a weak one is as weak
 
 
 def test_hover_lights_a_patch_and_its_partners(show: Callable[..., Page]) -> None:
@@ -175,7 +250,7 @@ def test_brushing_ranks_again_and_escape_clears(show: Callable[..., Page], view:
     page = show()
     before = ids(page)
     brush(page, (0.02, 0.02), (0.4, 0.4))
-    assert ids(page)[0] == "card-005.png"  # from which this corner was pasted
+    assert ids(page)[0] == "postcards/card-005.png"  # from which this corner was pasted
     assert shares(page) == sorted(shares(page), reverse=True)
     playwright.expect(page.locator(".pt-heading h2")).to_have_text("Resembles most, in the region")
     size, region = view["query"]["width"], np.s_[0:10, 0:10]  # pixels 0.02 * 24 to 0.4 * 24
@@ -255,7 +330,7 @@ def canvas(page: Page, pane: int = 0) -> str:
 def test_pair_view_compares_swaps_and_zooms_together(show: Callable[..., Page]) -> None:
     page = show()
     page.locator(".pt-tile").nth(1).click()
-    playwright.expect(page.locator(".pt-pair h2")).to_have_text("pasted.png and card-008.png")
+    playwright.expect(page.locator(".pt-pair h2")).to_have_text("pasted.png and postcards/card-008.png")
     wait(page, "document.querySelector('.pt-panes figcaption').textContent")
     page.mouse.move(5, 5)
     left, right = canvas(page, 0), canvas(page, 1)
@@ -273,15 +348,53 @@ def test_pair_view_compares_swaps_and_zooms_together(show: Callable[..., Page]) 
     page.keyboard.press("2")
     playwright.expect(page.locator(".pt-pair input[type=range]")).to_be_visible()
     assert canvas(page) != left
-    playwright.expect(page.locator(".pt-pair label")).to_have_text("QueryImage")
+    playwright.expect(page.locator(".pt-pair .pt-field")).to_have_text("QueryImage")
     page.keyboard.press("x")
-    playwright.expect(page.locator(".pt-pair label")).to_have_text("ImageQuery")
+    playwright.expect(page.locator(".pt-pair .pt-field")).to_have_text("ImageQuery")
     page.keyboard.press("3")
     playwright.expect(page.locator(".pt-pair figcaption").first).to_contain_text("Difference of the pixels")
     page.keyboard.press("n")
-    playwright.expect(page.locator(".pt-pair h2")).to_have_text("pasted.png and card-005.png")
+    playwright.expect(page.locator(".pt-pair h2")).to_have_text("pasted.png and postcards/card-005.png")
     page.keyboard.press("Escape")
     playwright.expect(page.locator(".pt-pair")).to_be_hidden()
+
+
+def test_the_pair_view_outlines_what_both_have_in_common_and_says_what_is_usual(
+    show: Callable[..., Page], view: View
+) -> None:
+    page = show()
+    page.locator(".pt-tile").first.click()
+    wait(page, "document.querySelector('.pt-panes figcaption').textContent")
+    playwright.expect(page.locator(".pt-verdict-line")).to_contain_text("Has a part in common, 25 % of the query.")
+    playwright.expect(page.locator(".pt-verdict-line")).to_contain_text("14 points agree on one place")
+    others = len(view["images"]) - 1
+    usual = (
+        rf"and for at most [\d.]+\s% of a pixel\. The {others} others listed have [\d.]+\s% and [\d.]+\s% in the mean"
+    )
+    assert re.search(usual, page.locator(".pt-pair > .pt-quiet").inner_text())
+    page.mouse.move(5, 5)
+    for pane, inside, outside in ((0, (0.25, 0.5), (0.9, 0.9)), (1, (0.5, 0.75), (0.2, 0.2))):
+        assert orange(page, pane, *inside)
+        assert not orange(page, pane, *outside)
+    page.keyboard.press("n")
+    playwright.expect(page.locator(".pt-verdict-line")).to_be_empty()  # it was not checked
+    assert not orange(page, 0, 0.25, 0.5)
+
+
+def orange(page: Page, pane: int, across: float, down: float) -> bool:
+    """Whether the outline of a common part is drawn within two pixels of a place of a pane."""
+    frames(page)
+    values = page.evaluate(
+        """([pane, x, y]) => {
+          const canvas = document.querySelectorAll(".pt-panes canvas")[pane];
+          const copy = document.createElement("canvas"), context = copy.getContext("2d", {willReadFrequently: true});
+          [copy.width, copy.height] = [canvas.width, canvas.height];
+          context.drawImage(canvas, 0, 0);
+          return [...context.getImageData(x * canvas.width - 2, y * canvas.height - 2, 5, 5).data]; }""",
+        [pane, across, down],
+    )
+    wanted = np.array(ImageColor.getrgb(COMMON))
+    return bool((np.abs(np.array(values).reshape(-1, 4)[:, :3] - wanted).max(axis=1) <= 3).any())
 
 
 def test_question_mark_opens_the_keys(show: Callable[..., Page]) -> None:
@@ -294,7 +407,7 @@ def test_question_mark_opens_the_keys(show: Callable[..., Page]) -> None:
 
 def test_mosaic_has_a_legend_of_its_owners(show: Callable[..., Page]) -> None:
     page = show()
-    page.get_by_role("button", name="Mosaic").click()
+    page.get_by_role("radio", name="Mosaic").check()
     playwright.expect(page.locator(".pt-owners li").first).to_contain_text("of pixels")
     assert page.locator(".pt-owners img").count() >= 3
 
@@ -328,14 +441,6 @@ def test_fits_a_phone(show: Callable[..., Page]) -> None:
     assert first["y"] > query["y"] + query["height"]
 
 
-def test_says_when_nothing_stands_out(show: Callable[..., Page], view: View) -> None:
-    page = show(
-        view | {"summary": view["summary"] | {"stands_out": False, "effective_sources": 4242.0, "images": 5000}}
-    )
-    playwright.expect(page.locator(".pt-lead")).to_contain_text("Nothing stands out")
-    playwright.expect(page.locator(".pt-lead")).to_contain_text("as widely as over 4,242 equal images")
-
-
 def test_a_report_reads_without_scripts(show: Callable[..., Page], view: View) -> None:
     page = show(java_script_enabled=False)
     assert page.locator("tbody tr").count() == len(view["images"])
@@ -345,6 +450,7 @@ def test_a_report_reads_without_scripts(show: Callable[..., Page], view: View) -
     assert sheet.bounding_box()["width"] >= 128
     playwright.expect(page.get_by_text("It does not say that a model was trained on it")).to_be_visible()
     playwright.expect(page.locator("dl")).to_contain_text("12 images, none unreadable")
+    playwright.expect(page.locator("tbody tr").first).to_contain_text("has a part in common, 25 % of the query")
 
 
 def test_ids_are_text_whatever_they_hold(show: Callable[..., Page], view: View) -> None:
@@ -354,7 +460,8 @@ def test_ids_are_text_whatever_they_hold(show: Callable[..., Page], view: View) 
         entry["id"] = hostile
     bad["images"][0]["copies"] = [{"index": 1, "id": hostile, "share": 0.1}]
     bad["facts"].append([hostile, hostile])
-    bad["summary"]["settled"] = hostile
+    bad["summary"]["settled"] = bad["headline"]["title"] = bad["headline"]["sentences"][0] = hostile
+    bad["images"][0]["verdict"] = {**bad["images"][0]["verdict"], "words": hostile}
     page = show(bad)
     page.mouse.move(*place(page, 0.5, 0.5))
     page.keyboard.press("m")
@@ -435,7 +542,7 @@ def test_a_result_without_patches_is_a_ranked_list_that_says_so(show: Callable[.
     assert shares(page) == sorted(shares(page), reverse=True)
     assert shares(page)[0] > 0
     playwright.expect(page.locator(".pt-note")).to_contain_text("The method pixel does not compare patches")
-    for gone in (".pt-map", ".pt-panel", ".pt-level", "select", "button:text('Heat')", "button:text('Mosaic')"):
+    for gone in (".pt-map", ".pt-panel", ".pt-level", "select", "label:text('Heat')", "label:text('Mosaic')"):
         playwright.expect(page.locator(f".pt-viewer > :not(dialog) {gone}:visible")).to_have_count(0)
     page.mouse.move(*place(page, 0.5, 0.5))
     for key in ("m", "h", "[", "]", "s"):  # none of them has a meaning here
@@ -443,7 +550,7 @@ def test_a_result_without_patches_is_a_ranked_list_that_says_so(show: Callable[.
     assert ink(page, ".pt-query") == 0
     page.locator(".pt-tile").first.click()
     playwright.expect(page.locator(".pt-pair")).to_contain_text("card-005 has a share of")
-    playwright.expect(page.locator(".pt-pair button:text('Heat')")).to_be_hidden()
+    playwright.expect(page.locator(".pt-pair label:has-text('Heat')")).to_be_hidden()
     page.keyboard.press("3")
     playwright.expect(page.locator(".pt-pair figcaption").first).to_contain_text("0\xa0% of full range")
 

@@ -29,6 +29,7 @@ from patchtrace.cli.values import (
     recipe_for,
     seconds_from,
 )
+from patchtrace.cli.verdicts import with_verdicts
 from patchtrace.methods import METHODS
 from patchtrace.nda.checkpoint import cache
 from patchtrace.nda.pace import Clock
@@ -58,6 +59,7 @@ UNFINISHED = "unfinished"
 @opts.draws
 @opts.views
 @click.option("--seed", type=SEED, help="Noise seed, or seed of random scores.")
+@opts.verdicts
 @click.option("--parts", is_flag=True, help="Also save the contribution of each level and scale to the scores.")
 @opts.compute
 @click.option(
@@ -103,7 +105,8 @@ def attribute(context: click.Context, /, **options: Any) -> int:
     patch; a report of another method shows the ranking.
 
     The share of an image is the part of the query's patches that it accounts for. It says how much the query
-    resembles that image compared with the rest of the collection, not that it was copied.
+    resembles that image compared with the rest of the collection, not that it was copied. Below the ranking stands
+    which of the first images are the same picture, a changed copy, or have a part in common with the query.
     """
     # errors in the options are found before the first image is read
     if options["shortlist"] and options["method"] == "nda":
@@ -142,6 +145,9 @@ def attribute(context: click.Context, /, **options: Any) -> int:
         if isinstance(watch, Judging):
             result = watch.judged(result)
     result = replace(result, facts={**result.facts, "opened": opened_from(options)})
+    if options["verdicts"]:
+        silent = options["json"] or options["json_lines"]
+        result = with_verdicts(result, queries, train, options["top"], compute, quiet=quiet, silent=silent)
     listed = None
     if output:
         listed = write_run(result, queries, train, output, options["format"] or "csv")

@@ -62,12 +62,14 @@ def explain_command(run: Path, **options: Any) -> int:
     with progress_bar("comparing", quiet) as progress:
         draws = None if options["all_draws"] else options["draws"]
         explanation = explain(result, queries, train, query, draws=draws, compute=compute, progress=progress)
+    best = [int(index) for index in explanation.images[: max(6, options["images"])]]
+    asked = chosen or best[: options["images"]]
+    result = result.with_verdicts(queries, train, only=query, images=asked, threads=compute.threads)
     look = Look(result, query, queries, train, explanation)
     region = _in_region(look, options["region"]) if options["region"] else []
-    best = [int(index) for index in explanation.images[: max(6, options["images"])]]
     with progress_bar("looking at patches", quiet) as progress:
         pairs = {pair.index: pair for pair in explanation.pairs([*dict.fromkeys([*best, *chosen])], progress=progress)}
-    shown = [pairs[index] for index in chosen or best[: options["images"]]]
+    shown = [pairs[index] for index in asked]
     written = {
         "overview": overview(look, [pairs[index] for index in best]),
         "mosaic": mosaic_picture(look),
@@ -84,7 +86,9 @@ def explain_command(run: Path, **options: Any) -> int:
     if not quiet:
         for pair in shown:
             hit = look.hit(pair.index)
-            click.echo(f"{percent(hit.share):>8}  {printable(hit.id)}")
+            verdict = look.verdict(pair.index)
+            words = f"  ({verdict.words()})" if verdict and verdict.found else ""
+            click.echo(f"{percent(hit.share):>8}  {printable(hit.id)}{words}")
         for row in region[:10]:
             click.echo(f"{percent(row['share']):>8}  of the region  {printable(row['id'])}")
     note(f"written to {output}: {', '.join(f'{name}.png' for name in written)}, explanation.json", quiet=quiet)
@@ -113,6 +117,7 @@ def numbers(look: Look, explanation: Explanation, pairs: list[Pair]) -> dict[str
                 "id": look.hit(pair.index).id,
                 "share": look.hit(pair.index).share,
                 "explained": pair.share,
+                "verdict": (one := look.verdict(pair.index)) and one.record(),
                 "steps": [
                     {**step.part._asdict(), "share": float(step.weight * grid.sum())}
                     for step, grid in zip(explanation.steps, pair.grids, strict=True)

@@ -50,6 +50,12 @@ views = click.option(
     help="Also compare the images mirrored (flips), enlarged (zoom:1.5), both (flips,zoom:1.5), or none.  "
     "[default: flips; presets of the paper and recipe files have their own]",
 )
+verdicts = click.option(
+    "--verdicts/--no-verdicts",
+    default=True,
+    help="Check whether the first 10 images are the same picture, changed copies, or have a part in common.",
+    show_default=True,
+)
 query_key = click.option("--query-key", help="Array of a .npz, or column of a table, that holds the queries.")
 null = click.option(
     "--null",

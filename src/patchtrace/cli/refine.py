@@ -13,6 +13,7 @@ from patchtrace.cli import options as opts
 from patchtrace.cli.common import echo_json, ended, print_table, progress_bar, write_run
 from patchtrace.cli.kinds import COUNT
 from patchtrace.cli.values import check_stopping, compute_from, read_again, stopping_from
+from patchtrace.cli.verdicts import verdict_lines, with_verdicts
 from patchtrace.errors import PatchtraceError
 from patchtrace.nda import NDA
 
@@ -22,6 +23,7 @@ from patchtrace.nda import NDA
 @opts.draws
 @click.option("--top", type=COUNT, help="Number of images to show and to settle.  [default: as in the run]")
 @opts.output("Directory for all results.  [default: the run itself]")
+@opts.verdicts
 @opts.compute
 @opts.json
 @opts.quiet
@@ -53,9 +55,12 @@ def refine(context: click.Context, /, run: Path, **options: Any) -> int:
     method = NDA(recipe, stopping=stopping_from(options, top), compute=compute).fit(train)
     with progress_bar("comparing", quiet) as progress:
         result = method.attribute(queries, start=before, progress=progress)
-    # the null is about the pictures, not about draws
-    result = replace(result, facts={**result.facts, "opened": before.facts["opened"]}, null=before.null)
+    # null and verdicts are about the pictures, not about draws
+    known = {"null": before.null, "verdicts": before.verdicts}
+    result = replace(result, facts={**result.facts, "opened": before.facts["opened"]}, **known)
     output = options["output"] or run
+    if options["verdicts"]:
+        result = with_verdicts(result, queries, train, top, compute, quiet=quiet, silent=True)
     kinds: tuple[TableFormat, ...] = get_args(TableFormat)
     listed = write_run(
         result, queries, train, output, next((kind for kind in kinds if (run / f"ranking.{kind}").exists()), "csv")
@@ -64,4 +69,5 @@ def refine(context: click.Context, /, run: Path, **options: Any) -> int:
         echo_json(result.to_json(top))
     else:
         print_table(result, top)
+        click.echo("\n".join(verdict_lines(result, top)))
     return ended(output, result.skipped, listed, quiet=quiet)

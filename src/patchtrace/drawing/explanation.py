@@ -11,7 +11,9 @@ from PIL import Image, ImageDraw, ImageFont
 from PIL.ImageColor import getrgb
 
 from patchtrace.attribution import Attribution, Hit
-from patchtrace.drawing.palette import FAINT, HEAT, INK, OTHERS, SOURCES
+from patchtrace.copies.outline import Polygon
+from patchtrace.copies.verdict import Verdict
+from patchtrace.drawing.palette import COMMON, FAINT, HEAT, INK, OTHERS, SOURCES
 from patchtrace.drawing.parts import Box, fitting_text, owner_map, percent, place_picture
 from patchtrace.images import ImageSet
 from patchtrace.nda.explain import Explanation, Match, Pair
@@ -34,6 +36,9 @@ class Look(NamedTuple):
 
     def hit(self, index: int) -> Hit:
         return self.result.hit(self.query, index)
+
+    def verdict(self, index: int) -> Verdict | None:
+        return self.result.verdict(self.query, index)
 
 
 def overview(look: Look, pairs: Sequence[Pair]) -> Image.Image:
@@ -63,20 +68,25 @@ def overview(look: Look, pairs: Sequence[Pair]) -> Image.Image:
 
 
 def pair_picture(look: Look, pair: Pair) -> Image.Image:
-    """One image beside the query: how much of each query pixel it accounts for, and which of its pixels do that."""
+    """One image beside the query: how much of each query pixel it accounts for, and which of its pixels do that.
+
+    With the verdict on the pair, if there is one, and the outline of what they have in common, in both.
+    """
     explanation = look.explanation
-    hit = look.hit(pair.index)
-    sheet, draw = _sheet(4 * SIDE + 3 * GAP, SIDE + 178, f"{percent(hit.share)} of the query")
+    hit, verdict = look.hit(pair.index), look.verdict(pair.index)
+    words = f": {verdict.words()}" if verdict else ""
+    sheet, draw = _sheet(4 * SIDE + 3 * GAP, SIDE + 178, f"{percent(hit.share)} of the query{words}")
     top = MARGIN + 40
     ours = explanation.on_pixels(pair.grids) / explanation.whole()
+    theirs = np.sum(pair.heat, axis=0)
     pictures = look.queries.frame(look.query, SIDE), look.train.frame(pair.index, SIDE)
     captions = (
         (look.result.query_ids[look.query], "the query"),
         ("how much of each pixel", f"at most {percent(float(ours.max()))}"),
         (hit.id, "the image"),
-        ("which pixels do that", "brighter: more of it"),
+        ("which pixels do that", "on the same scale"),
     )
-    panels = (pictures[0], _heat(pictures[0], ours), pictures[1], _heat(pictures[1], np.sum(pair.heat, axis=0)))
+    panels = (pictures[0], _heat(pictures[0], ours), pictures[1], _heat(pictures[1], theirs * theirs.size))
     boxes = []
     for number, (panel, caption) in enumerate(zip(panels, captions, strict=True)):
         x = MARGIN + number * (SIDE + GAP)
@@ -87,6 +97,10 @@ def pair_picture(look: Look, pair: Pair) -> Image.Image:
         _outline(draw, boxes[2], match.train, match.train_size, colour, explanation.size)
     _legend(draw, sheet, MARGIN + SIDE + GAP, top + SIDE + 64)
     note = "outlined: pairs of patches that resemble each other most, in the same colour on both sides"
+    if verdict and verdict.found:
+        _trace(draw, boxes[0], verdict.in_query)
+        _trace(draw, boxes[2], verdict.in_image)
+        note += "; in orange: what both have in common"
     draw.text((MARGIN, top + SIDE + 112), note, FAINT, _font(14))
     return sheet
 
@@ -100,7 +114,7 @@ def mosaic_picture(look: Look) -> Image.Image:
     top = MARGIN + 40
     place_picture(sheet, look.queries.frame(look.query, SIDE), (MARGIN, top), SIDE)
     most = float(mosaic.part.max())
-    shown = owner_map(mosaic.owner, dict(zip(first, SOURCES, strict=False)), 0.25 + 0.75 * mosaic.part / most)
+    shown = owner_map(mosaic.owner, dict(zip(first, SOURCES, strict=False)), 0.1 + 0.9 * on_scale(mosaic.part))
     place_picture(sheet, Image.fromarray(shown), (MARGIN + SIDE + GAP, top), SIDE)
     _caption(draw, (MARGIN, top + SIDE + 8), SIDE, look.result.query_ids[look.query])
     says = "the image that accounts for", "most of each pixel, paler: less of it"
@@ -163,6 +177,14 @@ def _outline(
         draw.rectangle((x, y, max(x, right - 1 + grown), max(y, bottom - 1 + grown)), outline=ink)
 
 
+def _trace(draw: ImageDraw.ImageDraw, box: Box, polygon: Polygon) -> None:
+    """Draw an outline, in parts of the sides, on a picture that lies in a box."""
+    left, top, right, bottom = box
+    corners = [(left + x * (right - 1 - left), top + y * (bottom - 1 - top)) for x, y in (*polygon, *polygon[:2])]
+    for ink, width in (("white", 5), (COMMON, 3)):
+        draw.line(corners, ink, width)
+
+
 def _apart(matches: Sequence[Match], most: int = 4) -> list[Match]:
     """The strongest matches whose patches in the query lie apart from each other: neighbours would say the same."""
     chosen: list[Match] = []
@@ -175,9 +197,9 @@ def _apart(matches: Sequence[Match], most: int = 4) -> list[Match]:
 
 
 def _heat(picture: Image.Image, values: NDArray[np.float64]) -> Image.Image:
-    """A picture in grey under the colours of the scale."""
+    """A picture in grey under the colours of the scale, which is the same for all maps: parts from 0 to 1."""
     picture = picture.convert("L").convert("RGB").resize((SIDE, SIDE), Image.Resampling.BICUBIC)
-    places = values / (float(values.max()) or 1.0) * (len(SCALE) - 1)
+    places = on_scale(values) * (len(SCALE) - 1)
     colours = np.stack([np.interp(places, range(len(SCALE)), channel) for channel in SCALE.T], axis=2)
     over = Image.fromarray(np.rint(colours).astype(np.uint8)).resize(picture.size, Image.Resampling.BILINEAR)
     return Image.blend(picture, over, 0.72)
@@ -186,8 +208,20 @@ def _heat(picture: Image.Image, values: NDArray[np.float64]) -> Image.Image:
 def _legend(draw: ImageDraw.ImageDraw, sheet: Image.Image, x: int, y: int) -> None:
     bar = Image.fromarray(SCALE[None].astype(np.uint8)).resize((SIDE, 10), Image.Resampling.BILINEAR)
     sheet.paste(bar, (x, y))
-    draw.text((x, y + 14), "nothing", FAINT, _font(13))
-    draw.text((x + SIDE, y + 14), "most", FAINT, _font(13), anchor="ra")
+    draw.text((x, y + 14), "0 %", FAINT, _font(13))
+    draw.text((x + SIDE, y + 14), "100 %", FAINT, _font(13), anchor="ra")
+    for percents in (5, 25):
+        place = x + float(on_scale(np.array(percents / 100))) * SIDE
+        draw.line((place, y, place, y + 9), "white")
+        draw.text((place, y + 14), str(percents), FAINT, _font(13), anchor="ma")
+
+
+def on_scale(parts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Where parts, from 0 to 1, lie on the scale of all heat maps: 0, a quarter and all at 0, 0.5 and 1.
+
+    ``viewer/js/drawing.js`` has the same function for pages.
+    """
+    return np.sqrt(np.clip(parts, 0, 1))
 
 
 def _caption(draw: ImageDraw.ImageDraw, at: tuple[int, int], width: int, *lines: str) -> None:

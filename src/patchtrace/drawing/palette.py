@@ -19,6 +19,9 @@ SERIES = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, FAINT)
 HEAT = ("#440154", "#3b528b", "#21918c", "#5ec962", "#fde725")
 
 
+#: The outline of what two pictures have in common.
+COMMON = "#ff7a00"
+
 #: What the viewer draws with, as its scripts read it.
 VIEWER = {
     "heat": [getrgb(colour) for colour in HEAT],
@@ -26,4 +29,5 @@ VIEWER = {
     "listed": getrgb("#7e848c"),
     "others": getrgb("#bec2c7"),
     "accent": "#ff9d1e",
+    "common": COMMON,
 }

@@ -27,6 +27,7 @@ from patchtrace.nda.explain import SAMPLE, Explanation, Pair, Step, explain, out
 from patchtrace.nda.pace import Clock
 from patchtrace.nda.trial import seconds_of_an_image
 from patchtrace.progress import Progress, Watch
+from patchtrace.viewer.headline import headline, lead
 from patchtrace.views import Crop
 
 VERSION = 1
@@ -37,10 +38,9 @@ OPPONENTS = 3
 QUERY_SIDE = 480
 #: Two images count as the same picture if their pixels differ by no more, in the mean square, out of 255.
 ALIKE = 8
-#: A place in the list, and how often the share of the first must hold that of this one, for it to stand out.
-COMPARED_PLACE, STANDS_OUT = 20, 2.0
-#: The part of a closer look that compares the query with the images; the rest goes to pairs of patches.
-COMPARING = 0.1
+#: The parts of a closer look that check for copies, and that compare the query with the images; the rest goes to pairs
+#: of patches.
+CHECKING, COMPARING = 0.1, 0.1
 #: The part of the time of a query that is the attribution, where there is a limit; the rest is for the closer look.
 ATTRIBUTION = 0.8
 #: After a coarse pass: the part of the time left for a sample that stands for other images, and its least size.
@@ -150,7 +150,12 @@ def look_closer(
     '3'
     """
     watch, clock, explanation = Watch.of(progress), Clock(seconds), None
-    first, then = watch.part(0, COMPARING), watch.part(COMPARING, 1)
+    before = CHECKING + COMPARING
+    first, then = watch.part(CHECKING, before), watch.part(before, 1)
+    result = result.with_verdicts(
+        queries, train, only=query, frame=frame, threads=compute.threads if compute else None,
+        progress=watch.part(0, CHECKING),
+    )  # fmt: skip
     if result.nda is not None:  # only what compares patches can be explained
         sample = SAMPLE
         if seconds is not None and not any(result.nda.draws[query]):  # a coarse pass, which knows no normalisers
@@ -236,6 +241,10 @@ def answer_of(
             changed.append(result.train_ids[index])
         return {**brief(index), **pictures}
 
+    def checked(index: int) -> dict[str, Any]:
+        verdict = result.verdict(query, index)
+        return {"verdict": verdict and {**verdict.record(), "words": verdict.words(), "found": verdict.found}}
+
     ranks = dict(zip(result.ranking(query)[:SHOWN].tolist(), result.ranks(query, SHOWN), strict=True))
     images = []
     confidence = result.nda.confidence if result.nda else 1.0
@@ -246,8 +255,18 @@ def answer_of(
         certainty = {"rank": rank, "tied": tied, "error": hit.error, "chance": hit.chance, "settled": settled}
         if result.null is not None:
             certainty |= {"z": hit.z, "stands_out": result.null.stands_out(query, index)}
-        images.append({**entry(index), **certainty, "copies": [brief(copy) for copy in alike]})
+        images.append(
+            {
+                **entry(index),
+                **certainty,
+                **checked(index),
+                "copies": [{**brief(copy), **checked(copy)} for copy in alike],
+            }
+        )
     height, width = train.shape[1:]
+    shares = [image["share"] for image in images]
+    if len(shares) > 1 and shares[1] > 0:
+        images[0]["lead"] = lead(shares[0], shares[1])
     opponents = [entry(hit.index) for hit in result.bottom(OPPONENTS)[query]]
     view = {
         "patchtrace": "view",
@@ -260,6 +279,7 @@ def answer_of(
             "width": width,
             **shown("query", queries, query, lambda: frame or queries.frame(query, QUERY_SIDE)),
         },
+        "headline": headline(result, query, list(copies), listed.tolist()),
         "summary": summary(result, query, explanation),
         "levels": [],
         "steps": [],
@@ -326,9 +346,7 @@ def evidence(pair: Pair) -> dict[str, Any]:
 
 
 def summary(result: Attribution, query: int, explanation: Explanation | None) -> dict[str, Any]:
-    """How the shares are spread, and how settled they are."""
-    shares = np.sort(result.shares[query])[::-1]
-    compared = shares[min(COMPARED_PLACE, len(shares)) - 1]
+    """How the shares are spread, and what more draws of the noise would change."""
     return {
         "images": len(result.train_ids),
         "skipped": sum(item.of == "collection" for item in result.skipped),
@@ -336,7 +354,6 @@ def summary(result: Attribution, query: int, explanation: Explanation | None) ->
         "settled": ". ".join(result.remarks(query)),
         "top": result.nda.top if result.nda else 10,
         "confidence": result.nda.confidence if result.nda else None,
-        "stands_out": bool(len(shares) > 1 and shares[0] >= STANDS_OUT * compared),
         "coverage": [list(point) for point in explanation.coverage()] if explanation else [],
     }
 
@@ -359,6 +376,8 @@ def facts(result: Attribution, query: int, command: str) -> list[list[str]]:
     ]
     if "engine" in result.settings:
         rows.append(["Engine", str(result.settings["engine"])])
+    if remarks := result.remarks(query):  # certain about the noise is not certain about a resemblance
+        rows.append(["Order of the list, as far as noise goes", ". ".join(remarks)])
     return [*rows, ["Command", command]] if command else rows
 
 

@@ -28,8 +28,6 @@ SCRIPTS = (
 #: What could end a script element, begin a comment, or (in older browsers) end a line, as JSON spells it out.
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
-#: Facts of up to this many characters stand in the header, longer ones below it, folded.
-BRIEF = 40
 #: Images that have a picture of their own in a report.
 PAIRS = 3
 
@@ -82,8 +80,6 @@ def render_report(view: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> 
     verbatim = {"style": style, "script": script, "data": json_for_script(view)}
     return environment.from_string(asset("page.html.j2")).render(
         view=view,
-        brief_facts=[fact for fact in view["facts"] if len(fact[1]) <= BRIEF],
-        long_facts=[fact for fact in view["facts"] if len(fact[1]) > BRIEF],
         pictures=pictures,
         policy=policy,
         **{name: Markup(text) for name, text in verbatim.items()},  # noqa: S704

@@ -6,6 +6,7 @@ class Controls {
   constructor(model, state, id, { switchTheme, openHelp }) {
     Object.assign(this, { model, state });
     const { levels, steps } = model, count = levels.length, patches = steps.length > 0;
+    const scales = new Set(steps.map((step) => step.pool === 1)).size;
     const button = (title, label, act, more = {}) => {
       const made = make("button", { type: "button", title, className: "pt-plain", ...more }, label);
       made.addEventListener("click", act);
@@ -18,18 +19,21 @@ class Controls {
       ...[["all", "all scales"], ["full", "full"], ["pooled", "pooled"]]
         .map(([value, text]) => make("option", { value }, text)));
     this.select.addEventListener("change", () => state.choose(state.level, this.select.value));
-    this.heat = toggle("Heat", "H", true, () => state.flip("heat"));
-    this.mosaic = toggle("Mosaic", "M", false, () => state.flip("mosaic"));
-    this.asCompared = toggle("As compared", "P", false, () => state.flip("asCompared"));
+    this.over = choices("Over the picture", [["nothing", "Picture", "Escape"], ["heat", "Heat", "H"],
+      ["mosaic", "Mosaic", "M"]], (value) => state.lay(value));
+    this.mosaic = this.over.inputs[2];
+    this.asCompared = make("input", { type: "checkbox" });
+    this.asCompared.addEventListener("change", () => state.showAsCompared(this.asCompared.checked));
     const range = make("span", { className: "pt-range" }, this.slider,
       make("span", { className: "pt-ends", "aria-hidden": "true" }, make("span", {}, "all"),
         make("span", {}, count > 1 ? "fine detail … composition" : "")));
     this.element = make("div", { className: "pt-bar", role: "group", "aria-label": "Settings" },
       patches ? make("div", { className: "pt-level" }, make("label", { htmlFor: id }, "Noise level"), this.sliderText,
         range) : null,
-      patches ? make("label", { className: "pt-field" }, "Scale", this.select) : null,
-      make("div", { className: "pt-group", role: "group", "aria-label": "Show" },
-        ...(patches ? [this.heat, this.mosaic] : []), this.asCompared),
+      scales > 1 ? make("label", { className: "pt-field" }, "Scale", this.select) : null,
+      patches ? this.over.element : null,
+      make("label", { className: "pt-check", title: "The pixels as compared (P)" }, this.asCompared,
+        make("span", {}, "As compared")),
       make("span", { className: "pt-push" }, button("Dark or light (D)", "Dark or light", switchTheme),
         button("Keys (?)", "?", openHelp, { "aria-label": "Keys" })));
     this.draw();
@@ -41,6 +45,7 @@ class Controls {
     this.slider.disabled = !levels.length || !evident;
     this.select.disabled = new Set(steps.map((step) => step.pool === 1)).size < 2 || !evident;
     this.mosaic.disabled = !mosaic;
+    this.over.inputs[1].disabled = !evident;
   }
 
   nextScale() {
@@ -54,9 +59,7 @@ class Controls {
     this.select.value = state.scale;
     this.sliderText.textContent = state.levelText();
     this.slider.setAttribute("aria-valuetext", state.levelText());
-    for (const [button, on] of [[this.heat, state.heat && !state.mosaic], [this.mosaic, state.mosaic],
-      [this.asCompared, state.asCompared]]) {
-      button.setAttribute("aria-pressed", on);
-    }
+    this.over.draw(state.over);
+    this.asCompared.checked = state.asCompared;
   }
 }

@@ -1,6 +1,6 @@
 /* Colours, maps and pictures on canvases. PALETTE is put in front by report.py. */
 
-const { heat: HEAT, sources: SOURCES, listed: LISTED, others: OTHERS, accent: ACCENT } = PALETTE;
+const { heat: HEAT, sources: SOURCES, listed: LISTED, others: OTHERS, accent: ACCENT, common: COMMON } = PALETTE;
 
 /** The colour of a heat map for a value from 0 to 1. */
 function heatColour(value) {
@@ -16,14 +16,15 @@ function paint(canvas, height, width, colour) {
   context.putImageData(picture, 0, 0);
 }
 
-/** A heat map to lie over a picture in greys, so that hues belong to the map; stronger where there is more. */
+/** How a heat map shows a part of a whole, on one scale for all maps: 0, a quarter and all are 0, 0.5 and 1. */
+const onScale = (part) => Math.sqrt(Math.min(1, Math.max(0, part)));
+
+/** A heat map of parts, from 0 to 1, to lie over a picture in greys; where there is nothing the picture is seen. */
 function paintHeat(canvas, height, width, map) {
-  const most = map.reduce((a, b) => Math.max(a, b), 0);
   paint(canvas, height, width, (i) => {
-    const value = most ? map[i] / most : 0;
-    return [...heatColour(value), 255 * (0.5 + 0.28 * value)];
+    const value = onScale(map[i]);
+    return [...heatColour(value), 255 * (0.3 + 0.5 * value)];
   });
-  return most;
 }
 
 async function loadPicture(source) {
@@ -55,12 +56,34 @@ function greyed(picture) {
   return canvas;
 }
 
-function legend(label, low, high) {
+/** The scale of colours with words at its ends, and marks at [value from 0 to 1, word] in between. */
+function legend(label, low, high, marks = []) {
   const canvas = make("canvas", { className: "pt-ramp", width: 64, height: 1, role: "presentation" });
   paint(canvas, 1, 64, (i) => [...heatColour(i / 63), 255]);
+  const placed = marks.map(([value, word]) => {
+    const mark = make("span", { className: "pt-tick pt-num" }, word);
+    mark.style.left = `${100 * value}%`;
+    return mark;
+  });
   return make("div", { className: "pt-legend" }, make("span", {}, label), make("span", { className: "pt-num" }, low),
-    canvas,
-    make("span", { className: "pt-num" }, high));
+    make("span", { className: "pt-scale" }, canvas, ...placed), make("span", { className: "pt-num" }, high));
+}
+
+/** That of the heat maps. */
+const heatLegend = (label) => legend(label, "0 %", "100 %", [[onScale(0.05), "5"], [onScale(0.25), "25"]]);
+
+/** The outline of a polygon whose corners are parts of the sides of a rectangle. */
+function outlinePolygon(context, full, polygon) {
+  if (!polygon || !polygon.length) return;
+  context.beginPath();
+  polygon.forEach(([x, y]) => context.lineTo(full.left + x * full.width, full.top + y * full.height));
+  context.closePath();
+  context.lineJoin = "round";
+  for (const [style, width] of [["rgba(0,0,0,.65)", 6], [COMMON, 3]]) {
+    context.strokeStyle = style;
+    context.lineWidth = width;
+    context.stroke();
+  }
 }
 
 function outline(context, rect, colour, thick) {

@@ -53,18 +53,20 @@ function listenToQuery(picture, state, on, openImage) {
 /** Keys that work wherever the focus is. */
 function listenToKeys(state, controls, on, { openHelp, switchTheme }) {
   const { model } = state, patches = model.steps.length > 0;
-  const always = { "?": openHelp, escape: () => state.clear(), p: () => state.flip("asCompared"), d: switchTheme };
+  const always = { "?": openHelp, escape: () => state.clear(), d: switchTheme,
+    p: () => state.showAsCompared(!state.asCompared) };
+  const flip = (over) => state.lay(state.over === over ? "nothing" : over);
   const actions = !patches ? always : {
     ...always,
-    h: () => state.flip("heat"),
-    m: () => { if (!controls.mosaic.disabled) state.flip("mosaic"); },
+    h: () => { if (state.evident()) flip("heat"); },
+    m: () => { if (!controls.mosaic.disabled) flip("mosaic"); },
     s: () => controls.nextScale(),
     "[": () => state.choose(Math.max(0, state.level - 1), state.scale),
     "]": () => state.choose(Math.min(model.levels.length, state.level + 1), state.scale),
   };
   on(document, "keydown", (event) => {
     const typing = event.target.closest &&
-      event.target.closest("input:not([type=range]), textarea, select, [contenteditable]");
+      event.target.closest("input:not([type=range], [type=radio], [type=checkbox]), textarea, select, [contenteditable]");
     if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
     const action = actions[event.key.toLowerCase()];
     if (!action) return;

@@ -1,4 +1,4 @@
-/* The images, sized by share: tiles that can be pointed at, opened, and walked through by keys. */
+/* The images, in order: tiles that can be pointed at, opened, and walked through by keys. */
 
 class ImageList {
   /** act: open(image) beside the query, moved() when tiles changed place, say(words) to screen readers, covered():
@@ -24,18 +24,19 @@ class ImageList {
   buildTile(image) {
     const parts = {
       picture: make("img", { src: image.frame, alt: `Image ${image.id}`, draggable: false, decoding: "async" }),
-      share: make("strong", { className: "pt-num" }), error: make("span", { className: "pt-error pt-num" }),
+      share: make("strong", { className: "pt-num" }), lead: make("span", { className: "pt-error pt-num" }), error: make("span", { className: "pt-error pt-num" }),
       mark: make("span", { className: "pt-mark" }), fill: make("span", { className: "pt-fill" }),
         whisker: make("span", { className: "pt-whisker" }),
-      rank: make("span", { className: "pt-rank pt-num" }),
+      rank: make("span", { className: "pt-rank pt-num" }), verdict: make("span", { className: "pt-verdict" }),
     };
     image.holder = make("span", { className: "pt-picture" }, parts.picture);
     image.holder.style.aspectRatio = `${this.model.width} / ${this.model.height}`;
     image.tile = make("button", { type: "button", className: "pt-tile", tabIndex: -1, title: image.id }, image.holder,
+      parts.verdict,
       make("span", { className: "pt-caption", "aria-hidden": "true" }, parts.rank, parts.share, parts.error,
-        parts.mark),
+        parts.mark, parts.lead),
       make("span", { className: "pt-measure" }, parts.fill, parts.whisker),
-        make("span", { className: "pt-id", "aria-hidden": "true" }, shortName(image.id)));
+        make("span", { className: "pt-id", "aria-hidden": "true" }, make("bdi", {}, shortName(image.id))));
     image.parts = parts;
     const enter = () => this.state.attend(image), leave = () => this.state.attend(null);
     image.tile.addEventListener("pointerenter", enter);
@@ -54,14 +55,15 @@ class ImageList {
 
   /** The near-duplicates that are folded into an image. */
   buildCopies(image) {
-    const { copies = [] } = image, built = copies.map(({ id, share }) => `${id} ${share}`).join("\n");
+    const { copies = [] } = image, said = ({ verdict }) => (verdict?.found ? `: ${verdict.words}` : "");
+    const built = copies.map((copy) => `${copy.id} ${copy.share}${said(copy)}`).join("\n");
     if (image.built === built) return;
     image.built = built;
     const open = image.item.querySelector("[aria-expanded=true]");
     image.item.replaceChildren(image.tile);
     if (copies.length) {
       const rows = make("ul", { className: "pt-copies", hidden: !open }, ...copies.map((copy) =>
-        make("li", {}, make("span", { title: copy.id }, shortName(copy.id)), " ",
+        make("li", {}, make("span", { title: copy.id }, shortName(copy.id), said(copy)), " ",
           make("span", { className: "pt-num" }, percent(copy.share)))));
       const text = `+${copies.length} near-duplicate${copies.length > 1 ? "s" : ""}`;
       const fold = make("button", { type: "button", className: "pt-fold", "aria-expanded": String(Boolean(open)) }, text);
@@ -123,11 +125,11 @@ class ImageList {
     if (!image || event.ctrlKey || event.altKey || event.metaKey) return;
     const last = this.order.length - 1, middle = ({ item }) => item.offsetLeft + item.offsetWidth / 2;
     const inRow = (step) => {  // the nearest tile of the row above or below
-      const bottoms = this.order.map(({ item }) => item.offsetTop + item.offsetHeight), own = bottoms[place];
-      const beyond = bottoms.filter((bottom) => (bottom - own) * step > 8);
+      const tops = this.order.map(({ item }) => item.offsetTop), own = tops[place];
+      const beyond = tops.filter((top) => (top - own) * step > 8);
       const row = step > 0 ? Math.min(...beyond) : Math.max(...beyond);
       const away = (i) => Math.abs(middle(this.order[i]) - middle(image));
-      const candidates = bottoms.map((_, i) => i).filter((i) => Math.abs(bottoms[i] - row) <= 8);
+      const candidates = tops.map((_, i) => i).filter((i) => Math.abs(tops[i] - row) <= 8);
       return candidates.length ? candidates.reduce((a, b) => (away(b) < away(a) ? b : a)) : place;
     };
     const moves = { ArrowRight: () => Math.min(last, place + 1), ArrowLeft: () => Math.max(0, place - 1),
@@ -144,7 +146,7 @@ class ImageList {
       : tile.style.removeProperty("--pt-owner"));
   }
 
-  /** Shares, order and sizes of the images; of those that are held only the numbers. */
+  /** Shares and order of the images; of those that are held only the numbers. */
   draw() {
     const { state } = this, { region } = state, plain = !region && this.model.everything, held = this.held();
     this.newer = held;
@@ -155,14 +157,12 @@ class ImageList {
     const order = held ? images : [...images].sort(by), changed = order.length !== this.order?.length ||
       order.some((image, i) => image !== this.order[i]);
     this.later.textContent = held ? "newer order when you leave the list" : state.pending || "";
-    const most = Math.max(1e-9, ...known.map((share) => share ?? 0)),
-      reach = plain ? Math.max(...images.map((i) => i.share + (i.error || 0)), most) : most;
-    const marked = plain && images.some((image) => image.settled != null);
+    const marked = plain && images.some((image) => image.settled === false);
     this.clearButton.hidden = !region;
     this.heading.textContent = region ? "Resembles most, in the region" : "Resembles most";
     const from = (start, end) => `${start + 1} to ${end + 1}`;
     const rows = region && `: rows ${from(region.y0, region.y1)}, columns ${from(region.x0, region.x1)}.`;
-    const hint = marked ? ". ✓ settled, ~ not settled." : ". Larger pictures have larger shares.";
+    const hint = ". A full bar is the whole picture." + (marked ? " ~ may move with more draws of the noise." : "");
     const rest = rows || (plain ? hint : "; ordered by overall share.");
     this.subtitle.textContent = `Shares of ${state.selectionName()}${rest}`;
     order.forEach((image, place) => {
@@ -171,22 +171,23 @@ class ImageList {
       image.item.classList.toggle("pt-gone", held && !this.images.includes(image));
       parts.share.textContent = percent(share);
       parts.error.textContent = error === null ? "" : `± ${percent(error).slice(0, -2)}`;
-      const settled = plain ? image.settled : null;
-      parts.mark.textContent = settled ? "✓" : settled === false ? "~" : "";
-      parts.mark.title = settled ? "settled" : settled === false
-        ? `not settled${image.chance != null ? `: ${Math.round(image.chance * 100)} % sure to belong here` : ""}`
-        : "";
-      parts.fill.style.width = `${(100 * (share ?? 0)) / reach}%`;
+      const open = plain && image.settled === false;  // that the noise is settled says nothing about a resemblance
+      parts.mark.textContent = open ? "~" : "";
+      parts.mark.title = open ? "its place may move with more draws of the noise" : "";
+      parts.lead.textContent = plain && image.lead ? `${image.lead} the second` : "";
+      parts.verdict.textContent = image.verdict?.found ? image.verdict.words : "";
+      parts.fill.style.width = `${100 * (share ?? 0)}%`;
       parts.whisker.hidden = error === null;
       if (error !== null) {
-        parts.whisker.style.left = `${(100 * Math.max(0, share - error)) / reach}%`;
-        parts.whisker.style.width = `${(100 * (share - Math.max(0, share - error) + error)) / reach}%`;
+        parts.whisker.style.left = `${100 * Math.max(0, share - error)}%`;
+        parts.whisker.style.width = `${100 * (Math.min(1, share + error) - Math.max(0, share - error))}%`;
       }
-      if (!held) image.item.style.setProperty("--pt-size", Math.sqrt(Math.max(0, share ?? 0) / most).toFixed(3));
+      image.item.classList.toggle("pt-found", Boolean(image.verdict?.found));
       image.tile.setAttribute("aria-label",
         `${parts.rank.textContent}. ${image.id}, share ${percent(share)}` +
         `${error === null ? "" : ` plus or minus ${percent(error)}`}` +
-        `${settled ? ", settled" : settled === false ? ", not settled" : ""}. Enter opens it beside the query.`);
+        `${open ? ", its place may move" : ""}` +
+        `${image.verdict?.found ? `, ${image.verdict.words}` : ""}. Enter opens it beside the query.`);
     });
     if (changed) this.reorder(order);
     const named = order.slice(0, 3).map((image) => `${shortName(image.id)} ${percent(shares.get(image))}`);

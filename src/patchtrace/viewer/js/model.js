@@ -98,14 +98,20 @@ class Model {
     return map.map((value, i) => (this.base[i] ? value / this.base[i] : 0));
   }
 
-  /** Which pixels of the training image do the explaining. */
+  /** Which pixels of the training image do the explaining: 1 where one does as much as a pixel of the query asks. */
   heatOf(image) {
     const out = new Float32Array(this.height * this.width);
+    const even = out.length / (total(this.chosen.map((s) => this.steps[s].whole)) || 1);
     for (const s of this.chosen) {
       const { data, scale } = image.heats[s];
-      for (let i = 0; i < out.length; i++) out[i] += data[i] * scale;
+      for (let i = 0; i < out.length; i++) out[i] += data[i] * scale * even;
     }
     return out;
+  }
+
+  /** The largest part of a pixel of the query that an image accounts for. */
+  mostOf(image) {
+    return this.parts([image]).reduce((a, b) => Math.max(a, b), 0);
   }
 
   /** The share of the image in the region, or in the whole picture, within the steps chosen. */

@@ -1,7 +1,5 @@
 /* The parts of the page that are made once and do not change. */
 
-const BRIEF = 40;
-
 const KEYS = [
   ["Tab", "to the picture, the images, the settings"],
   ["Arrow keys", "on the picture: move the patch; on the images: next image"],
@@ -11,8 +9,8 @@ const KEYS = [
   ["Escape", "clear the region and the patch; close a window"],
   ["[ and ]", "finer or coarser noise level"],
   ["S", "next scale"],
-  ["H", "heat map on or off"],
-  ["M", "mosaic on or off"],
+  ["H", "heat map of one image: the one last pointed at, or the first"],
+  ["M", "mosaic: the image that accounts for most of each pixel"],
   ["P", "original picture, or the pixels as compared"],
   ["D", "dark or light"],
   ["?", "this list"],
@@ -43,39 +41,19 @@ function helpDialog(patches) {
   return dialog;
 }
 
+/** How it was compared, folded away: for whoever checks a result or repeats it. */
 function facts({ facts, query }) {
-  const brief = facts.filter(([, value]) => value.length <= BRIEF),
-    rest = facts.filter(([, value]) => value.length > BRIEF);
-  const list = (rows) => make("dl", { className: "pt-facts" },
-    ...rows.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
   return make("header", { className: "pt-header" }, make("h1", {}, `What ${shortName(query.id)} resembles`),
-    list(brief),
-    rest.length ? make("details", { className: "pt-more" }, make("summary", {}, "More facts"), list(rest)) : null);
+    make("details", { className: "pt-more" }, make("summary", {}, "How it was compared"),
+      make("dl", { className: "pt-facts" },
+        ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))))));
 }
 
-/** What stands first, and how the shares are spread. */
-function headline({ summary, steps }, images) {
-  const first = images[0];
-  if (!first) return [make("p", {}, "There are no images to show.")];
-  const copies = images.flatMap((image) => image.copies || []);
-  const together = percent(total([...images, ...copies].map((image) => image.share)));
-  const spreadOver = Math.round(summary.effective_sources).toLocaleString("en");
-  if (!summary.stands_out) {
-    const words = `The shares are spread as widely as over ${spreadOver} equal images, of ` +
-      `${summary.images.toLocaleString("en")}. The first accounts for ${percent(first.share)}; an even spread ` +
-      `would give each ${percent(1 / summary.images)}. Read the ranking below as a weak hint at most.`;
-    return [make("h2", {}, "Nothing stands out"), make("p", {}, words)];
-  }
-  const others = copies.length ? " and their near-duplicates" : "";
-  const count = images.length;
-  const shown = count > 1 ? `the ${count} images shown${others} together for ${together}, ` : "";
-  const own = steps && steps.length ? ` accounts for ${percent(first.share)} of the picture`
-    : ` has a share of ${percent(first.share)}`;
-  const words = `${own}, ${shown}of ` +
-    `${plural(summary.images, "image", "images")} compared. The shares are spread as widely as over ` +
-    `${spreadOver} equal images. `;
-  const settled = summary.settled ? make("span", { className: "pt-quiet" }, `${summary.settled}.`) : "";
-  return [make("p", {}, make("strong", {}, shortName(first.id)), words, settled)];
+/** The verdict, and what it rests on. */
+function headline({ headline }, images) {
+  if (!images.length) return [make("p", {}, "There are no images to show.")];
+  return [make("h2", {}, headline.title), ...headline.sentences.map((sentence) =>
+    make("p", {}, sentence.replaceAll(" %", "\u00a0%")))];
 }
 
 function coverage(points) {

@@ -1,5 +1,16 @@
 /* The pair view: the query and one image side by side. */
 
+/** What was found of an image, and what that rests on. */
+function verdictLine(verdict) {
+  if (!verdict) return "";
+  if (!verdict.found) return "Resembles: no copy, and no part in common, was found.";
+  const points = verdict.points ? `${plural(verdict.points, "point agrees", "points agree")} on one place, and ` : "";
+  const whole = (part) => `${Math.round(100 * part)}\u00a0%`;
+  return `${verdict.words[0].toUpperCase()}${verdict.words.slice(1)}. Outlined: what both have in common, ` +
+    `${whole(verdict.of_query)} of the query and ${whole(verdict.of_image)} of the image. There ${points}` +
+    `${whole(verdict.agreement)} of the detail agrees.`;
+}
+
 /** The query and one image, large: side by side, overlaid, or their difference, with one zoom for both. */
 class Pair {
   /** act: openHelp(), neighbour(image, by) in the list, closed(image). */
@@ -8,13 +19,17 @@ class Pair {
     this.reset();
     this.mode = "side";
     this.mix = 0.5;
-    this.heat = true;
+    this.heat = false;
     this.swapped = false;
     this.title = make("h2", { id });
+    this.verdict = make("p", { className: "pt-verdict-line" });
     this.text = make("p", { className: "pt-quiet", "aria-live": "polite" });
-    this.modes = [["side", "Side by side", "1"], ["overlay", "Overlay", "2"], ["difference", "Difference", "3"]].map(
-      ([mode, label, key]) => [mode, toggle(label, key, false, () => this.set({ mode }))]);
-    this.heatButton = toggle("Heat", "H", true, () => this.set({ heat: !this.heat }));
+    this.modes = choices("How to compare", [["side", "Side by side", "1"], ["overlay", "Overlay", "2"],
+      ["difference", "Difference", "3"]], (mode) => this.set({ mode }));
+    this.heatBox = make("input", { type: "checkbox" });
+    this.heatBox.addEventListener("change", () => this.set({ heat: this.heatBox.checked }));
+    this.heatLabel = make("label", { className: "pt-check", title: "Heat maps (H)" }, this.heatBox,
+      make("span", {}, "Heat"));
     this.slider = make("input", { type: "range", min: 0, max: 100, value: 50,
       "aria-label": "From one picture to the other" });
     this.slider.addEventListener("input", () => this.set({ mix: this.slider.value / 100 }));
@@ -37,12 +52,10 @@ class Pair {
     this.scale = make("div");
     this.panes.forEach(({ canvas }) => { canvas.style.aspectRatio = `${this.model.width} / ${this.model.height}`; });
     const bar = make("div", { className: "pt-bar" },
-      make("div", { className: "pt-group", role: "group", "aria-label": "How to compare" },
-        ...this.modes.map(([, b]) => b)),
-      this.heatButton, swap, make("div", { className: "pt-group", role: "group", "aria-label": "Zoom" }, ...zooms),
+      this.modes.element, this.heatLabel, swap, make("div", { className: "pt-group", role: "group", "aria-label": "Zoom" }, ...zooms),
         this.mixing);
     this.dialog = make("dialog", { className: "pt-dialog pt-pair" },
-      make("div", { className: "pt-top" }, this.title, close), bar,
+      make("div", { className: "pt-top" }, this.title, close), this.verdict, bar,
       make("div", { className: "pt-panes" }, ...this.panes.map((pane) => pane.figure)), this.scale, this.text);
     this.dialog.setAttribute("aria-labelledby", this.title.id);
     this.dialog.addEventListener("keydown", (event) => this.key(event));
@@ -83,7 +96,8 @@ class Pair {
     if (image.maps) {
       this.maps.heat = [this.model.parts([image]), this.model.heatOf(image)].map((map) => {
         const canvas = make("canvas");
-        return { canvas, most: paintHeat(canvas, height, width, map) };
+        paintHeat(canvas, height, width, map);
+        return { canvas };
       });
     }
     const canvas = make("canvas"), difference = new Float32Array(area);
@@ -168,15 +182,16 @@ class Pair {
   draw() {
     const { image, mode, state, maps, query } = this, both = [query, image], patches = this.model.steps.length > 0;
     this.title.textContent = `${shortName(query.id)} and ${shortName(image.id)}`;
-    for (const [name, button] of this.modes) button.setAttribute("aria-pressed", name === mode);
-    this.heatButton.setAttribute("aria-pressed", this.heat);
-    this.heatButton.disabled = mode === "difference";
-    this.heatButton.hidden = !patches;
+    this.modes.draw(mode);
+    this.heatBox.checked = this.heat;
+    this.heatBox.disabled = mode === "difference" || !image.maps;
+    this.heatLabel.hidden = !patches;
+    this.verdict.textContent = verdictLine(image.verdict);
     this.mixing.hidden = mode !== "overlay";
     this.dialog.dataset.mode = mode;
     this.panes[1].figure.hidden = mode !== "side";
     const share = percent(state.share(image));
-    const words = patches ? `${shortName(image.id)} accounts for ${share} of ${state.selectionName()}.`
+    const words = patches ? `${shortName(image.id)} accounts for ${share} of ${state.selectionName()}${this.usual()}`
       : `${shortName(image.id)} has a share of ${share}.`;
     const waiting = !patches || image.maps ? "" : image.failed ? " Its maps could not be loaded."
       : image.evidence ? " Loading its maps …" : state.pending ? " Its maps come with the last answer." : "";
@@ -197,7 +212,7 @@ class Pair {
       };
       if (mode === "side") {
         layer(which, 1);
-        const captions = patches ? [`${query.id}: what this image accounts for`,
+        const captions = heat ? [`${query.id}: what this image accounts for`,
           `${image.id}: where it does the explaining`] : [query.id, image.id];
         caption.textContent = captions[which];
       } else if (mode === "overlay") {
@@ -211,12 +226,32 @@ class Pair {
         caption.textContent = `Difference of the pixels as compared: ${mean} of full range on average`;
       }
       canvas.setAttribute("aria-label", caption.textContent);
+      const on = mode === "side" ? which : order[0];
+      if (mode !== "difference" && image.verdict?.found) outlinePolygon(context, this.full(rect),
+        on ? image.verdict.in_image : image.verdict.in_query);
       this.mark(context, rect, mode === "side" ? which : 0);
     });
-    const top = heat ? percent(maps.heat[0].most) : "";
     this.scale.replaceChildren(mode === "difference" ? legend("Difference", "none", "full range")
-      : heat ? legend(`Heat: query up to ${top} of a pixel, image relative to its own strongest pixel`, "none",
-        "most") : "");
+      : heat ? heatLegend("Heat: the part of each pixel of the query that this image accounts for, and which of its pixels do that") : "");
+  }
+
+  /** What is usual beside what is: the other images of the list. */
+  usual() {
+    const { image, model, state } = this;
+    if (!image.maps) return ".";
+    const others = state.loaded().filter((other) => other !== image);
+    const own = `, and for at most ${percent(model.mostOf(image))} of a pixel.`;
+    if (!others.length) return own;
+    const mean = (values) => percent(total(values) / values.length);
+    const names = others.length === 1 ? "The other image listed has" : `The ${others.length} others listed have`;
+    return `${own} ${names} ${mean(others.map((other) => state.share(other) ?? 0))} and ` +
+      `${mean(others.map((other) => model.mostOf(other)))}${others.length === 1 ? "" : " in the mean"}.`;
+  }
+
+  /** The rectangle of the whole picture on a canvas, at this zoom. */
+  full({ width, height }) {
+    return { left: width / 2 - this.cx * width * this.zoom, top: height / 2 - this.cy * height * this.zoom,
+      width: width * this.zoom, height: height * this.zoom };
   }
 
   frame(canvas, rect) {
@@ -227,22 +262,20 @@ class Pair {
     return context;
   }
 
-  place(context, { width, height }, picture) {
-    const left = width / 2 - this.cx * width * this.zoom, top = height / 2 - this.cy * height * this.zoom;
-    context.imageSmoothingEnabled = picture.width > width * this.zoom;
-    context.drawImage(picture, left, top, width * this.zoom, height * this.zoom);
+  place(context, rect, picture) {
+    const { left, top, width, height } = this.full(rect);
+    context.imageSmoothingEnabled = picture.width > width;
+    context.drawImage(picture, left, top, width, height);
   }
 
   /** The patch under the pointer, and its best partner in the image. */
-  mark(context, { width, height }, which) {
+  mark(context, rect, which) {
     const { model, image, spot } = this;
     if (!spot || !image.maps) return;
     const s = model.lead(), step = model.steps[s];
     if (!step) return;
     const { r, c, k } = model.patchAt(step, Math.floor(spot[1] * model.height), Math.floor(spot[0] * model.width));
     const box = which ? model.partner(step, image.partners[s], k).box : model.box(step, r, c);
-    const full = { left: width / 2 - this.cx * width * this.zoom, top: height / 2 - this.cy * height * this.zoom,
-      width: width * this.zoom, height: height * this.zoom };
-    outline(context, within(full, box, model.height, model.width), which ? ACCENT : "#fff", 2);
+    outline(context, within(this.full(rect), box, model.height, model.width), which ? ACCENT : "#fff", 2);
   }
 }

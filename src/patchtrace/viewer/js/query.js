@@ -55,9 +55,9 @@ class QueryPicture {
     const { state } = this, source = state.asCompared ? this.query.pixels : this.query.frame;
     if (this.frame.getAttribute("src") !== source) this.frame.src = source;
     this.drawNote();
-    const shown = state.mosaic ? this.drawMosaic() : this.drawHeat();
-    this.root.classList.toggle("pt-with-mosaic", state.mosaic);
-    this.root.classList.toggle("pt-with-heat", !state.mosaic && shown);
+    const mosaic = state.over === "mosaic" && this.mosaic, shown = mosaic ? this.drawMosaic() : this.drawHeat();
+    this.root.classList.toggle("pt-with-mosaic", Boolean(mosaic));
+    this.root.classList.toggle("pt-with-heat", !mosaic && shown);
     this.map.hidden = !shown;
   }
 
@@ -72,28 +72,25 @@ class QueryPicture {
         ? "Point at the picture or an image to load the maps." : "";
   }
 
-  /** What the image under focus accounts for, or all shown together. */
+  /** What one image accounts for: the one under focus, or in that mode also the one that was before. */
   drawHeat() {
-    const { model, state } = this, { focus } = state;
-    const images = focus ? [focus].filter((image) => image.maps) : state.loaded();
-    if (!state.heat || !images.length || !model.chosen.length) {
+    const { model, state } = this, image = state.over === "heat" ? state.heated() : state.focus;
+    if (!image || !image.maps || !model.chosen.length) {
       this.legend.replaceChildren();
       return false;
     }
-    const most = paintHeat(this.map, model.height, model.width, model.parts(images));
-    const label = focus ? `Part of each pixel that ${shortName(focus.id)} accounts for`
-      : "Part of each pixel that the images shown account for";
-    this.legend.replaceChildren(legend(label, "0 %", percent(most)));
+    paintHeat(this.map, model.height, model.width, model.parts([image]));
+    this.legend.replaceChildren(heatLegend(`Part of each pixel that ${shortName(image.id)} accounts for`));
     return true;
   }
 
   drawMosaic() {
     const { height, width } = this.model, { images, focus } = this.state;
     const { owner, part: { data, scale }, counts, owners, colours } = this.mosaic;
-    const most = data.reduce((a, b) => Math.max(a, b), 1), area = height * width;
+    const area = height * width;
     paint(this.map, height, width, (i) => {
       const faded = focus && images[owner[i]] !== focus ? 0.12 : 1;
-      return [...(colours.get(owner[i]) || OTHERS), 255 * faded * (0.15 + (0.85 * data[i]) / most)];
+      return [...(colours.get(owner[i]) || OTHERS), 255 * faded * (0.1 + 0.9 * onScale(data[i] * scale))];
     });
     const entry = (colour, words, image) => {
       const swatch = make("span", { className: "pt-swatch" });
@@ -104,7 +101,7 @@ class QueryPicture {
     const few = owners.slice(0, SOURCES.length), rest = owners.slice(SOURCES.length), other = counts.get(65535) || 0;
     const further = total(rest.map((place) => counts.get(place)));
     this.legend.replaceChildren(make("p", { className: "pt-quiet" },
-      `The image that accounts for most of each pixel; stronger colour, greater part (to ${percent(most * scale)})`),
+      "The image that accounts for most of each pixel; full colour: for all of it. Somebody is first everywhere."),
       make("ul", { className: "pt-owners" },
         ...few.map((place) => entry(colours.get(place),
           `${shortName(images[place].id)}, ${percent(counts.get(place) / area)} of pixels`, images[place])),

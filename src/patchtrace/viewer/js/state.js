@@ -11,7 +11,8 @@ class State {
   constructor(model, images, { need, changed }) {
     Object.assign(this, { model, images, need, changed });
     Object.assign(this, { level: 0, scale: "all", cursor: null, pinned: false, region: null, focus: null });
-    Object.assign(this, { heat: true, mosaic: false, asCompared: false, brushing: false, following: 0, pending: null });
+    Object.assign(this, { chosen: null, over: "nothing" });
+    Object.assign(this, { asCompared: false, brushing: false, following: 0, pending: null });
   }
 
   loaded() {
@@ -97,16 +98,29 @@ class State {
     this.changed("controls", "map", "list", "overlay", "pair");
   }
 
-  /** Switch heat, mosaic or asCompared; heat and mosaic take turns. */
-  flip(name) {
-    if (name === "heat" && this.mosaic) Object.assign(this, { heat: true, mosaic: false });
-    else this[name] = !this[name];
+  /** What lies over the query: nothing, heat or mosaic. */
+  lay(over) {
+    this.over = over;
+    if (over === "heat" && this.images.length) this.need([this.heated()]);
     this.changed("controls", "map", "list");
+  }
+
+  /** The image whose heat is shown: the one under focus, else the last that was, else the first with something in
+   *  common with the query, else the first. */
+  heated() {
+    const { chosen, focus, images } = this;
+    return focus || (images.includes(chosen) ? chosen : images.find(({ verdict }) => verdict?.found) || images[0]);
+  }
+
+  showAsCompared(yes) {
+    this.asCompared = yes;
+    this.changed("controls", "map");
   }
 
   attend(image) {
     if (this.focus === image) return;
     this.focus = image;
+    if (image) this.chosen = image;
     if (image && image.failed) Object.assign(image, { failed: false, asked: false });  // once more
     if (image) this.need([image]);
     this.changed("map", "overlay");

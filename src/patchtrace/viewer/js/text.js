@@ -11,7 +11,8 @@ function percent(share) {
 }
 
 const plural = (n, one, many) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
-const shortName = (id) => String(id).split(/[\\/]/).pop() || String(id);
+/** An id with its folder, without those above. */
+const shortName = (id) => String(id).split(/[\\/]/).filter(Boolean).slice(-2).join("/") || String(id);
 
 /** An element. Text always goes in as text, so an id may contain anything. */
 function make(tag, properties = {}, ...children) {
@@ -37,4 +38,16 @@ function toggle(label, key, pressed, act) {
   button.setAttribute("aria-pressed", pressed);
   button.addEventListener("click", act);
   return button;
+}
+
+let groups = 0;
+
+/** Buttons of which one is chosen: [[value, label, key], ...]. {element, draw(value)}; act gets the value. */
+function choices(label, options, act) {
+  const name = `pt-choice-${++groups}`;
+  const inputs = options.map(([value]) => make("input", { type: "radio", name, value }));
+  inputs.forEach((input) => input.addEventListener("change", () => act(input.value)));
+  const element = make("div", { className: "pt-choices", role: "radiogroup", "aria-label": label },
+    ...options.map(([, text, key], i) => make("label", { title: `${text} (${key})` }, inputs[i], make("span", {}, text))));
+  return { element, inputs, draw: (value) => inputs.forEach((input) => { input.checked = input.value === value; }) };
 }

@@ -90,7 +90,7 @@ function mount(element, view, { facts: withFacts = true } = {}) {
     if (parts.has("controls")) controls.draw();
     if (parts.has("map")) {
       picture.draw();
-      list.drawOwners(state.mosaic ? mosaic : null);
+      list.drawOwners(state.over === "mosaic" ? mosaic : null);
     }
     if (parts.has("list")) list.draw();
     if (parts.has("overlay") && patches) overlay.draw();
@@ -106,7 +106,7 @@ function mount(element, view, { facts: withFacts = true } = {}) {
     const note = [view.file_note, view.evidence_note].filter(Boolean).join(" ");
     const shown = (...parts) => parts.filter(Boolean);
     head.replaceChildren(...shown(withFacts ? facts(view) : null,
-      make("div", { className: summary.stands_out ? "pt-lead" : "pt-lead pt-nothing" }, ...headline(view, images)),
+      make("div", { className: `pt-lead pt-is-${view.headline.tone}` }, ...headline(view, images)),
       note ? make("p", { className: "pt-quiet pt-note" }, note) : null));
     if (open) head.querySelector("details").open = true;
     foot.replaceChildren(...shown(coverage(summary.coverage || []), meaning(patches), smallestShares(view.opponents)));

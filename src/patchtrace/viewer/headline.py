@@ -1,0 +1,118 @@
+"""What the page says first: whether the query, or a part of it, was found, and whether anything is unusual."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from patchtrace.attribution import Attribution
+from patchtrace.copies.verdict import Kind, Verdict
+from patchtrace.drawing.parts import percent
+
+#: What a verdict is called in the first line.
+CALLED = {
+    Kind.SAME: "{image} is the same picture",
+    Kind.CHANGED: "{image} is a changed copy: {changes}",
+    Kind.PART: "{image} has a part in common with it",
+}
+NOT_FOUND = "No copy, and no part in common, was found"
+#: The order in which verdicts are told.
+ORDER = tuple(Kind)
+
+
+def headline(result: Attribution, query: int, shown: Sequence[int], listed: Sequence[int]) -> dict[str, Any]:
+    """The verdict line of a query, as plain data.
+
+    Parameters
+    ----------
+    result : Attribution
+        With verdicts, if there are any, and a null, if it is known.
+    query : int
+        Number of the query.
+    shown : sequence of int
+        Numbers of the images that are shown, best first.
+    listed : sequence of int
+        The same with those that are folded into others, because they look alike.
+
+    Returns
+    -------
+    dict
+        ``tone`` is ``"found"`` (a copy or a part in common), ``"unusual"`` (it stands out among controls), ``"usual"``
+        (it does not) or ``"open"`` (nobody knows); ``title`` a line, ``sentences`` what it rests on.
+
+    Examples
+    --------
+    >>> from patchtrace import PixelSimilarity
+    >>> from patchtrace.demo import postcards
+    >>> cards = postcards(4, size=64)
+    >>> result = PixelSimilarity().fit(cards).attribute(cards.subset([2]))
+    >>> headline(result, 0, [2], [2])["title"]
+    'The ranking, without a check for copies'
+    >>> headline(result.with_verdicts(cards.subset([2]), cards), 0, [2], [2])["title"]
+    'card-002 is the same picture'
+    """
+    null = getattr(result, "null", None)
+    about = null.about(query) if null is not None else None
+    known = [(index, one) for index in listed if (one := result.verdict(query, index)) is not None]
+    found = sorted(((index, one) for index, one in known if one.found), key=lambda each: ORDER.index(each[1].kind))
+    sentences = [_lead(result, query, shown), about["sentence"] + "." if about else ""]
+    if found:
+        tone, title = "found", _title(result, found)
+        sentences.insert(0, _evidence(found[0][1]))
+    else:
+        if known:
+            images = f"the first {len(known)} images" if len(known) > 1 else "the first image"
+            sentences.insert(0, f"For copies {images} of the list {'were' if len(known) > 1 else 'was'} checked.")
+        if about:
+            tone = "unusual" if about["stands_out"] else "usual"
+            title = "It stands out among controls" if about["stands_out"] else "Nothing stands out"
+        else:
+            tone, title = "open", NOT_FOUND if known else "The ranking, without a check for copies"
+            sentences.append(
+                "A share always goes somewhere: a picture that has nothing to do with the collection has a first place "
+                "too. Whether this one is unusual was not measured."
+            )
+    return {"tone": tone, "title": title, "sentences": [sentence for sentence in sentences if sentence]}
+
+
+def _title(result: Attribution, found: Sequence[tuple[int, Verdict]]) -> str:
+    (index, first), others = found[0], len(found) - 1
+    title = CALLED[first.kind].format(image=_short(result.train_ids[index]), changes=", ".join(first.changes))
+    if others:
+        title += f"; {others} more {'images have' if others > 1 else 'image has'} something in common with it"
+    return title
+
+
+def _evidence(verdict: Verdict) -> str:
+    """What a verdict rests on."""
+    points = f"{verdict.points} points agree on one place, and " if verdict.points else ""
+    parts = f"{100 * verdict.of_query:.0f} % of the query and {100 * verdict.of_image:.0f} % of the image"
+    return f"What both have in common is {parts}: {points}{100 * verdict.agreement:.0f} % of the detail agrees there."
+
+
+def _lead(result: Attribution, query: int, shown: Sequence[int]) -> str:
+    """The first share, its lead over the second place, and how widely shares are spread."""
+    hits = [result.hit(query, index) for index in shown[:2]]
+    if not hits:
+        return ""
+    word = "share" if result.nda else "weight"
+    sentence = f"{_short(hits[0].id)} has the largest {word}, {percent(hits[0].share)}"
+    if len(hits) > 1 and hits[1].share > 0:
+        sentence += f", {lead(hits[0].share, hits[1].share)} that of the second ({percent(hits[1].share)})"
+    spread = f"{result.effective_sources()[query]:,.0f} equal ones, of {len(result.train_ids):,}"
+    return f"{sentence}. The {word}s are spread as widely as over {spread}."
+
+
+def lead(first: float, second: float) -> str:
+    """How many times as large a share is as another.
+
+    >>> lead(0.092, 0.066), lead(0.5, 0.002)
+    ('1.4 times', '250 times')
+    """
+    times = first / second
+    return f"{times:.1f} times" if times < 10 else f"{times:,.0f} times"
+
+
+def _short(name: str) -> str:
+    """An id with its folder, without those above."""
+    return "/".join(name.replace("\\", "/").split("/")[-2:])

@@ -1,0 +1,68 @@
+"""What the page says first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from patchtrace import Attribution
+from patchtrace.copies.verdict import Kind, Verdict
+from patchtrace.viewer.headline import headline
+
+HALF = ((0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5))
+PART = Verdict(Kind.PART, agreement=0.9, points=14, in_query=HALF, in_image=HALF)
+SHARES = np.float32([[0.3, 0.2, 0.1, 0.05]])
+IDS = ("a/b/1.png", "a/b/2.png", "a/c/3.png", "4.png")
+
+
+class Null:
+    """What a null says of a query, as far as the headline needs it."""
+
+    def __init__(self, stands_out: bool) -> None:
+        self._stands_out = stands_out
+
+    def about(self, query: int) -> dict[str, object]:
+        return {"stands_out": self._stands_out, "sentence": "3 of 99 controls had as much"}
+
+
+class WithNull(Attribution):
+    null: Null
+
+
+def told(verdicts=None, null=None, shown=(0, 1, 2, 3)):
+    result = WithNull(SHARES, SHARES, ("q.png",), IDS, "nda", verdicts=() if verdicts is None else (verdicts,))
+    object.__setattr__(result, "null", null)
+    return headline(result, 0, list(shown), [0, 1, 2, 3])
+
+
+def test_what_was_found_comes_first_the_most_certain_before_the_best_ranked():
+    changed = replace(PART, kind=Kind.CHANGED, changes=("mirrored", "cropped"))
+    words = told({0: Verdict(Kind.RESEMBLES), 1: PART, 2: changed}, Null(False))
+    assert words["tone"] == "found"
+    expected = "c/3.png is a changed copy: mirrored, cropped; 1 more image has something in common with it"
+    assert words["title"] == expected
+    assert "50 % of the query and 50 % of the image: 14 points agree" in words["sentences"][0]
+    assert words["sentences"][-1] == "3 of 99 controls had as much."
+
+
+@pytest.mark.parametrize(
+    ("null", "tone", "title"),
+    [
+        (Null(True), "unusual", "It stands out among controls"),
+        (Null(False), "usual", "Nothing stands out"),
+        (None, "open", "No copy, and no part in common, was found"),
+    ],
+)
+def test_without_a_copy_the_null_decides_and_without_a_null_nobody_knows(null, tone, title):
+    words = told({0: Verdict(Kind.RESEMBLES), 1: Verdict(Kind.RESEMBLES)}, null)
+    assert (words["tone"], words["title"]) == (tone, title)
+    assert "the first 2 images" in words["sentences"][0]
+    assert ("was not measured" in words["sentences"][-1]) == (null is None)
+
+
+def test_the_lead_is_that_over_the_next_image_that_is_shown():
+    assert "b/1.png has the largest weight, 30.0 %, 1.5 times that of the second (20.0 %)" in told()["sentences"][0]
+    assert "3.0 times that of the second (10.0 %)" in told(shown=(0, 2, 3))["sentences"][0]
+    assert told()["title"] == "The ranking, without a check for copies"
