@@ -91,6 +91,15 @@ class Level:
         error = f"level t = {self.t} needs at least one Scale, such as Scale(patch=5)"
         store(self, scales=_tuple_of(Scale, self.scales, error))
 
+    @classmethod
+    def at_noise(cls, noise_share: float, scales: tuple[Scale, ...], schedule: str | Schedule = "ddpm-linear") -> Level:
+        """The level of a noise share, such as sigma of flow matching; in a TOML file, ``noise_share`` in place of t.
+
+        >>> Level.at_noise(0.25, (Scale(3),), "flow-matching").t
+        249
+        """
+        return cls(_schedule(schedule).nearest_t(noise_share), scales)
+
     def weighted_scales(self) -> tuple[tuple[Scale, float], ...]:
         """The scales with their weights divided by the sum of the level's weights."""
         total = math.fsum(scale.weight for scale in self.scales)
@@ -189,8 +198,7 @@ class Recipe:
         >>> [round(factor, 3) for factor in Recipe.preset("cifar").noise_at(100)]
         [0.946, 0.324]
         """
-        schedule = Schedule.named(self.schedule) if isinstance(self.schedule, str) else self.schedule
-        return schedule.at(t)
+        return _schedule(self.schedule).at(t)
 
     def check(self, height: int, width: int) -> None:
         """Raise a PatchtraceError if pictures of this size are smaller than a patch of this recipe."""
@@ -271,11 +279,12 @@ class Recipe:
         """Read a recipe from plain data, as ``to_dict`` gives it."""
         settings = _known(Recipe, table, "recipe")
         tables = _tables("levels", settings["levels"])
+        if isinstance(settings.get("schedule"), Mapping):
+            settings["schedule"] = Schedule(**_known(Schedule, settings["schedule"], "schedule"))
+        tables = [_at_t(level, settings.get("schedule", Recipe.schedule)) for level in tables]
         settings["levels"] = tuple(
             Level(**_known(Level, level, "level") | {"scales": _scales(level)}) for level in tables
         )
-        if isinstance(settings.get("schedule"), Mapping):
-            settings["schedule"] = Schedule(**_known(Schedule, settings["schedule"], "schedule"))
         return cls(**settings)
 
     # -- writing recipes ---------------------------------------------------------------------------------
@@ -397,6 +406,20 @@ def _known(kind: type, table: object, what: str) -> dict[str, Any]:
         if name not in table and f.default is MISSING:
             raise PatchtraceError(f"a {what} needs the setting {name!r}")
     return dict(table)
+
+
+def _at_t(level: Any, schedule: Any) -> Any:
+    """A level that may be given by its noise share, as one with the nearest t of the schedule."""
+    if not isinstance(level, Mapping) or "noise_share" not in level:
+        return level
+    if "t" in level:
+        raise PatchtraceError("a level has t and noise_share, which are two names of one thing: use one of them")
+    rest = {name: value for name, value in level.items() if name != "noise_share"}
+    return {"t": _schedule(schedule).nearest_t(level["noise_share"]), **rest}
+
+
+def _schedule(given: Any) -> Schedule:
+    return given if isinstance(given, Schedule) else Schedule.named(given)
 
 
 def _tables(name: str, value: object) -> list[Any]:
