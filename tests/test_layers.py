@@ -19,6 +19,7 @@ LAYERS = [
     ["errors", "_native"],
     ["checks", "files", "progress"],
     ["schedule", "cache", "compute"],
+    ["latents"],
     ["recipe", "images", "provenance"],
     ["nda_details"],
     ["attribution"],

@@ -252,6 +252,29 @@ class Recipe:
         return replace(base, levels=tuple(levels), note=note)
 
     @classmethod
+    def for_latents(cls, height: int, width: int, schedule: str | Schedule = "flow-matching") -> Recipe:
+        """A recipe for latents of any size; its ``note`` says how it was chosen.
+
+        Levels are given by their noise share, so that they have the same noise under every schedule.
+
+        Parameters
+        ----------
+        height, width : int
+            Size in latents: that of the pictures, divided by the factor of the autoencoder.
+        schedule : str or Schedule, default "flow-matching"
+            Noise schedule of the models in whose latents is compared.
+
+        >>> [(level.t, level.scales[0].patch) for level in Recipe.for_latents(64, 64).levels]
+        [(254, 3), (553, 5)]
+        """
+        side = min(whole("height", height, 1), whole("width", width, 1))
+        largest = side if side % 2 else side - 1
+        levels = tuple(
+            Level.at_noise(share, (Scale(min(patch, largest)),), schedule) for share, patch in LATENT_LEVELS.items()
+        )
+        return cls(levels, schedule=schedule, note=LATENT_NOTE)
+
+    @classmethod
     def load(cls, path: str | Path) -> Recipe:
         """Read a recipe from a TOML file."""
         try:
@@ -477,6 +500,10 @@ PRESETS: Mapping[str, Recipe] = {
     },
     "quick": Recipe((Level(100, (Scale(5),)),), note="preset quick: one level, one scale, for a first look"),
 }
+
+#: Levels for latents: noise share, and side of the patch.
+LATENT_LEVELS: Mapping[float, int] = {0.255: 3, 0.554: 5}
+LATENT_NOTE = "for latents: levels and patches that find the sources of changed photographs (docs/pictures.md)"
 
 #: Seconds for a query that a person waits for.
 DEFAULT_SECONDS = 60.0

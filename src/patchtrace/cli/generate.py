@@ -21,6 +21,7 @@ from patchtrace.score_machine import ScoreMachine
 
 @click.command()
 @opts.collection
+@opts.latents
 @click.option("-n", "--count", type=COUNT, default=16, help="Number of pictures.")
 @opts.output("Directory for all results.", required=True)
 @click.option("--steps", type=COUNT, default=20, help="Number of sampling steps.")

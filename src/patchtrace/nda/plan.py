@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from patchtrace.engines import Comparison, NoisyQuery
+from patchtrace.images import ImageSet
 from patchtrace.nda_details import Part
 from patchtrace.recipe import Recipe
 
@@ -21,6 +22,14 @@ WORK_OF_A_PATCH = 300
 #: Limit of patches within the picture for a patchwork: up to it, its tables of an image stay in the cache. Pictures
 #: with more patches are sampled in pairs; they have so many that chance matters less.
 PATCHWORK_PATCHES = 256
+
+
+def recipe_for_images(images: ImageSet) -> Recipe:
+    """The recipe for these images: for pictures by their size, for latents also by the noise of their models."""
+    height, width = images.shape[1:]
+    if images.autoencoder is None:
+        return Recipe.for_size(height, width)
+    return Recipe.for_latents(height, width, images.autoencoder.schedule)
 
 
 class ScaleStep(NamedTuple):
