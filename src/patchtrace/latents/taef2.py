@@ -31,8 +31,9 @@ def networks(width: int = 64, channels: int = CHANNELS) -> tuple[nn.Module, nn.M
     channels : int, default 32
         Channels of a latent.
     """
-    torch = needed("torch", "an autoencoder", "latents")
-    nn = torch.nn
+    needed("torch", "an autoencoder", "latents")
+    import torch
+    from torch import nn
 
     def conv(before: int, after: int, **more: Any) -> nn.Conv2d:
         return nn.Conv2d(before, after, 3, padding=1, **more)
