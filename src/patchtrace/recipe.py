@@ -265,7 +265,7 @@ class Recipe:
             Noise schedule of the models in whose latents is compared.
 
         >>> [(level.t, level.scales[0].patch) for level in Recipe.for_latents(64, 64).levels]
-        [(254, 3), (553, 5)]
+        [(419, 3), (669, 5)]
         """
         side = min(whole("height", height, 1), whole("width", width, 1))
         largest = side if side % 2 else side - 1
@@ -502,7 +502,7 @@ PRESETS: Mapping[str, Recipe] = {
 }
 
 #: Levels for latents: noise share, and side of the patch.
-LATENT_LEVELS: Mapping[float, int] = {0.255: 3, 0.554: 5}
+LATENT_LEVELS: Mapping[float, int] = {0.42: 3, 0.67: 5}
 LATENT_NOTE = "for latents: levels and patches that find the sources of changed photographs (docs/pictures.md)"
 
 #: Seconds for a query that a person waits for.
