@@ -195,11 +195,12 @@ def read_pictures(options: Options, size: tuple[int, int] | None = None) -> tupl
 def read_collection(options: Options, size: tuple[int, int] | None = None) -> ImageSet:
     """The images that the collection's options name.
 
-    Without --size, files are resized to ``size``, by default the one that --preset is made for, or 32 x 32.
+    Without --size, files are resized to ``size``, by default the one that --preset is made for, or 32 x 32; with
+    --latents, to 512 x 512.
     """
     paths, latents = list(options["train"]), options.get("latents")
-    default = LATENTS_SIZE if latents else DEFAULT_SIZE
-    usual = None if has_own_size(paths) else size or PRESET_SIZES.get(options.get("preset") or "", default)
+    default = LATENTS_SIZE if latents else PRESET_SIZES.get(options.get("preset") or "", DEFAULT_SIZE)
+    usual = None if has_own_size(paths) else size or default
     with _about("the collection", options) as progress:
         train = ImageSet.open(
             paths,

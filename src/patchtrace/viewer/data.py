@@ -159,7 +159,7 @@ def look_closer(
     if result.nda is not None:  # only what compares patches can be explained
         sample = SAMPLE
         if seconds is not None and not any(result.nda.draws[query]):  # a coarse pass, which knows no normalisers
-            image = seconds_of_an_image(result.nda.recipe, train.shape[1:], compute)
+            image = seconds_of_an_image(result.nda.recipe, train.shape[1:], compute, train.shape[0])
             sample = min(SAMPLE, int(SAMPLING * max(0.0, clock.left) / image) - SHOWN)
         if sample >= LEAST_SAMPLE:
             explanation = explain(
