@@ -36,6 +36,11 @@ def run(capsys):
     return command
 
 
+def size_of(path):
+    with Image.open(path) as picture:
+        return picture.size
+
+
 @pytest.fixture(scope="module")
 def store(photos, weights, tmp_path_factory):
     place = tmp_path_factory.mktemp("stores") / "store"
@@ -59,7 +64,7 @@ def test_index_attribute_refine_explain(run, photos, saved, tmp_path):
     assert "--latents" in run("explain", out, "-o", tmp_path / "why", "-q", code=1)
     named = ("--latents", f"taef2:{tmp_path / 'moved' / weights.name}")
     run("explain", out, "-o", tmp_path / "why", *named, "-q")
-    assert Image.open(tmp_path / "why" / "overview.png").width > 300
+    assert size_of(tmp_path / "why" / "overview.png")[0] > 300
 
 
 def test_attribute_without_a_store(run, photos, weights, tmp_path):
@@ -71,17 +76,20 @@ def test_attribute_without_a_store(run, photos, weights, tmp_path):
 
 def test_generate_paints_latents_and_shows_pictures(run, store, tmp_path):
     run("generate", "--train", store, "-n", 1, "--steps", 3, "-o", tmp_path, "-q")
-    assert Image.open(tmp_path / "painted-000.png").size == (64, 64)
+    assert size_of(tmp_path / "painted-000.png") == (64, 64)
     with np.load(tmp_path / "provenance.npz") as arrays:
         assert arrays["images"].shape == (1, 4, 8, 8)
         assert arrays["sources"].shape == (1, 8, 8, 4)
 
 
 def test_the_machine_has_the_noise_of_the_models(store):
-    machine = ScoreMachine(ImageSet.open(store))
-    assert machine.schedule.name == "flow-matching"
-    assert machine.patch_at(0) < machine.patch_at(900)
-    assert machine.patch_at(machine.schedule.nearest_t(0.25)) == machine.patch_at(300)
+    train = ImageSet.open(store)
+    flow, usual = ScoreMachine(train), ScoreMachine(train, schedule="ddpm-linear")
+    assert flow.schedule.name == "flow-matching"
+    for share in (0.01, 0.3, 0.6, 0.99):
+        sides = [machine.patch_at(machine.schedule.nearest_t(share)) for machine in (flow, usual)]
+        assert sides[0] == sides[1]
+    assert flow.patch_at(10) < flow.patch_at(990)
 
 
 def test_the_viewer_shows_squares_of_the_picture(store, photos):

@@ -24,7 +24,7 @@ from patchtrace.images.store.manifest import SHARDS, Damaged, ShardEntry, Table
 
 #: A shard ends at so many images or so many bytes, whichever comes first: what a killed run may have to do again.
 #: Latents take a hundred times as long to make as pixels.
-SHARD_IMAGES, SHARD_BYTES, LATENT_SHARD_BYTES = 8192, 64 << 20, 16 << 20
+SHARD_IMAGES, SHARD_BYTES, LATENT_SHARD_BYTES = 8192, 64 << 20, 8 << 20
 _CHUNK = 1 << 20
 
 
