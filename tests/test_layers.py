@@ -19,6 +19,7 @@ LAYERS = [
     ["errors", "_native"],
     ["checks", "files", "progress"],
     ["schedule", "cache", "compute", "views"],
+    ["latents"],
     ["recipe", "images", "provenance"],
     ["nda_details", "null_details", "copies"],
     ["attribution"],

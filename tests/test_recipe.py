@@ -227,3 +227,14 @@ def test_a_hostile_recipe_is_refused_in_a_short_sentence(text, says):
     with pytest.raises(PatchtraceError, match=says) as error:
         Recipe.from_toml(text)
     assert len(str(error.value)) < 300
+
+
+def test_a_level_can_be_given_by_its_noise_share():
+    text = 'schedule = "flow-matching"\n[[levels]]\nnoise_share = 0.25\nscales = [{patch = 3}]\n'
+    recipe = Recipe.from_toml(text)
+    assert recipe.levels[0].t == 249
+    assert Recipe.from_toml(recipe.to_toml()) == recipe
+    with pytest.raises(PatchtraceError, match="use one of them"):
+        Recipe.from_toml(text.replace("noise_share", "t = 3\nnoise_share"))
+    with pytest.raises(PatchtraceError, match="between 0 and 1"):
+        Recipe.from_toml(text.replace("0.25", "250"))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from patchtrace import PatchtraceError, Schedule
+from patchtrace.schedule import NAMES
 
 
 def test_ddpm_linear_is_the_product_of_one_minus_beta():
@@ -109,7 +110,6 @@ def test_zero_terminal_snr_leaves_no_picture_at_the_end_and_the_first_step_alone
         (lambda: Schedule.from_array([math.nan]), r"\[0, 1\)"),
         (lambda: Schedule.from_array(["a"]), "must be numbers"),
         (lambda: Schedule.from_diffusers({}), "no betas"),
-        (lambda: Schedule.from_diffusers({"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 3.0}), "no betas"),
         (lambda: Schedule.from_diffusers(3), "scheduler_config.json"),
         (lambda: Schedule.from_diffusers({"beta_schedule": "sigmoid"}), "alphas_cumprod"),
     ],
@@ -117,3 +117,48 @@ def test_zero_terminal_snr_leaves_no_picture_at_the_end_and_the_first_step_alone
 def test_what_is_wrong_is_refused_with_what_would_be_right(make, says):
     with pytest.raises(PatchtraceError, match=says):
         make()
+
+
+FLOW = {"_class_name": "FlowMatchEulerDiscreteScheduler", "num_train_timesteps": 1000, "shift": 1.0}
+
+
+@pytest.mark.parametrize("shift", [1.0, 3.0])
+def test_flow_matching_is_what_diffusers_has(shift):
+    from diffusers import FlowMatchEulerDiscreteScheduler
+
+    scheduler = FlowMatchEulerDiscreteScheduler(shift=shift)
+    sigmas = np.asarray(scheduler.sigmas, dtype=np.float64)[::-1]
+    for given in (scheduler, dict(scheduler.config), FLOW | {"shift": shift}):
+        schedule = Schedule.from_diffusers(given)
+        shares = [schedule.noise_share(t) for t in range(len(schedule))]
+        np.testing.assert_allclose(shares, sigmas, atol=1e-6)
+
+
+def test_a_dynamic_shift_is_left_out_as_diffusers_leaves_it_out():
+    schedule = Schedule.from_diffusers(FLOW | {"shift": 3.0, "use_dynamic_shifting": True})
+    np.testing.assert_allclose(schedule.alphas_cumprod, Schedule.named("flow-matching").alphas_cumprod)
+
+
+def test_flow_matching_gives_the_weights_of_its_own_formula():
+    """Logits of x_t = (1 - sigma) x + sigma eps and of the variance-preserving process are the same."""
+    schedule, rng = Schedule.named("flow-matching"), np.random.default_rng(0)
+    x, eps, others = rng.standard_normal((3, 20))
+    for t in (50, 250, 700):
+        sigma = (t + 1) / 1000
+        own = -(((1 - sigma) * x + sigma * eps - (1 - sigma) * others) ** 2).sum() / (2 * sigma**2)
+        signal, noise = schedule.at(t)
+        ours = -((signal * x + noise * eps - signal * others) ** 2).sum() / (2 * noise**2)
+        assert ours == pytest.approx(own)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
+def test_a_noise_share_means_the_same_noise_in_every_schedule(name, share):
+    schedule = Schedule.named(name)
+    assert schedule.noise_share(schedule.nearest_t(share)) == pytest.approx(share, abs=0.005)
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.5, math.nan, "much", True])
+def test_a_noise_share_lies_between_0_and_1(share):
+    with pytest.raises(PatchtraceError, match="between 0 and 1"):
+        Schedule.named("flow-matching").nearest_t(share)

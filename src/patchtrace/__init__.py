@@ -14,6 +14,7 @@ from patchtrace.attribution import Attribution, Hit
 from patchtrace.compute import Compute
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding, ImageSet, Store
+from patchtrace.latents import Autoencoder
 from patchtrace.methods import (
     DTRAK,
     GAS,
@@ -43,6 +44,7 @@ __all__ = [
     "NDA",
     "TRAK",
     "Attribution",
+    "Autoencoder",
     "Compute",
     "Decoding",
     "EmbeddingSimilarity",

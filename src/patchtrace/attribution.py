@@ -452,6 +452,7 @@ def facts_of_set(images: ImageSet) -> dict[str, Any]:
         "fingerprint": images.fingerprint(),
         "decoding": images.decoding.record() if images.decoding else None,
         "remarks": list(images.remarks),
+        **({"latents": images.autoencoder.record()} if images.autoencoder else {}),
     }
 
 

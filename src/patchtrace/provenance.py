@@ -71,7 +71,7 @@ class Samples:
     Parameters
     ----------
     images : float32 (samples, channels, height, width)
-        Pixels in [-1, 1].
+        Pixels in [-1, 1], or latents.
     provenance : Provenance
         Which training images the pixels come from.
 

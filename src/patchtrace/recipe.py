@@ -92,6 +92,15 @@ class Level:
         error = f"level t = {self.t} needs at least one Scale, such as Scale(patch=5)"
         store(self, scales=_tuple_of(Scale, self.scales, error))
 
+    @classmethod
+    def at_noise(cls, noise_share: float, scales: tuple[Scale, ...], schedule: str | Schedule = "ddpm-linear") -> Level:
+        """The level of a noise share, such as sigma of flow matching; in a TOML file, ``noise_share`` in place of t.
+
+        >>> Level.at_noise(0.25, (Scale(3),), "flow-matching").t
+        249
+        """
+        return cls(_schedule(schedule).nearest_t(noise_share), scales)
+
     def weighted_scales(self) -> tuple[tuple[Scale, float], ...]:
         """The scales with their weights divided by the sum of the level's weights."""
         total = math.fsum(scale.weight for scale in self.scales)
@@ -190,8 +199,7 @@ class Recipe:
         >>> [round(factor, 3) for factor in Recipe.preset("cifar").noise_at(100)]
         [0.946, 0.324]
         """
-        schedule = Schedule.named(self.schedule) if isinstance(self.schedule, str) else self.schedule
-        return schedule.at(t)
+        return _schedule(self.schedule).at(t)
 
     def check(self, height: int, width: int) -> None:
         """Raise a PatchtraceError if pictures of this size are smaller than a patch of this recipe."""
@@ -251,6 +259,29 @@ class Recipe:
         return replace(base, levels=tuple(levels), note=note)
 
     @classmethod
+    def for_latents(cls, height: int, width: int, schedule: str | Schedule = "flow-matching") -> Recipe:
+        """A recipe for latents of any size; its ``note`` says how it was chosen.
+
+        Levels are given by their noise share, so that they have the same noise under every schedule.
+
+        Parameters
+        ----------
+        height, width : int
+            Size in latents: that of the pictures, divided by the factor of the autoencoder.
+        schedule : str or Schedule, default "flow-matching"
+            Noise schedule of the models in whose latents is compared.
+
+        >>> [(level.t, level.scales[0].patch) for level in Recipe.for_latents(64, 64).levels]
+        [(419, 3), (669, 5)]
+        """
+        side = min(whole("height", height, 1), whole("width", width, 1))
+        largest = side if side % 2 else side - 1
+        levels = tuple(
+            Level.at_noise(share, (Scale(min(patch, largest)),), schedule) for share, patch in LATENT_LEVELS.items()
+        )
+        return cls(levels, schedule=schedule, note=LATENT_NOTE)
+
+    @classmethod
     def load(cls, path: str | Path) -> Recipe:
         """Read a recipe from a TOML file."""
         try:
@@ -278,11 +309,12 @@ class Recipe:
         """Read a recipe from plain data, as ``to_dict`` gives it."""
         settings = _known(Recipe, _with_views(table), "recipe")
         tables = _tables("levels", settings["levels"])
+        if isinstance(settings.get("schedule"), Mapping):
+            settings["schedule"] = Schedule(**_known(Schedule, settings["schedule"], "schedule"))
+        tables = [_at_t(level, settings.get("schedule", Recipe.schedule)) for level in tables]
         settings["levels"] = tuple(
             Level(**_known(Level, level, "level") | {"scales": _scales(level)}) for level in tables
         )
-        if isinstance(settings.get("schedule"), Mapping):
-            settings["schedule"] = Schedule(**_known(Schedule, settings["schedule"], "schedule"))
         return cls(**settings)
 
     # -- writing recipes ---------------------------------------------------------------------------------
@@ -414,6 +446,20 @@ def _with_views(table: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**rest, "views": [FLIPS] if table["flips"] else []}
 
 
+def _at_t(level: Any, schedule: Any) -> Any:
+    """A level that may be given by its noise share, as one with the nearest t of the schedule."""
+    if not isinstance(level, Mapping) or "noise_share" not in level:
+        return level
+    if "t" in level:
+        raise PatchtraceError("a level has t and noise_share, which are two names of one thing: use one of them")
+    rest = {name: value for name, value in level.items() if name != "noise_share"}
+    return {"t": _schedule(schedule).nearest_t(level["noise_share"]), **rest}
+
+
+def _schedule(given: Any) -> Schedule:
+    return given if isinstance(given, Schedule) else Schedule.named(given)
+
+
 def _tables(name: str, value: object) -> list[Any]:
     if not isinstance(value, list | tuple):
         raise PatchtraceError(f"{name} must be a list of tables, not {brief(value)}")
@@ -470,6 +516,10 @@ PRESETS: Mapping[str, Recipe] = {
     },
     "quick": Recipe((Level(100, (Scale(5),)),), note="preset quick: one level, one scale, for a first look"),
 }
+
+#: Levels for latents: noise share, and side of the patch.
+LATENT_LEVELS: Mapping[float, int] = {0.42: 3, 0.67: 5}
+LATENT_NOTE = "for latents: levels and patches that find the sources of changed photographs (docs/pictures.md)"
 
 #: Seconds for a query that a person waits for.
 DEFAULT_SECONDS = 60.0

@@ -14,8 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 from patchtrace.checks import brief
 from patchtrace.errors import PatchtraceError
 
-#: The schedules that have a name, and their names in a diffusers configuration.
-NAMES: Mapping[str, str] = {"ddpm-linear": "linear", "scaled-linear": "scaled_linear", "cosine": "squaredcos_cap_v2"}
+#: Schedules that have a name and betas, and their names in a diffusers configuration.
+BETAS: Mapping[str, str] = {"ddpm-linear": "linear", "scaled-linear": "scaled_linear", "cosine": "squaredcos_cap_v2"}
+#: The schedule of FLUX and SD3, x_t = (1 - sigma) x + sigma eps, with sigma = (t + 1) / 1000.
+FLOW = "flow-matching"
+#: Fields of a diffusers configuration with betas; one of flow matching has a ``shift`` instead.
+BETA_FIELDS = ("beta_schedule", "beta_start", "beta_end", "trained_betas")
+#: All schedules that have a name.
+NAMES = (*BETAS, FLOW)
 
 
 @dataclass(frozen=True)
@@ -71,19 +77,46 @@ class Schedule:
         alpha = self.alphas_cumprod[t]
         return math.sqrt(alpha), math.sqrt(1.0 - alpha)
 
+    def noise_share(self, t: int) -> float:
+        """The part of noise in ``x_t``, from 0 to 1: sigma of flow matching, and the same amount in other schedules.
+
+        t means other amounts of noise in other schedules; this means the same in all.
+
+        >>> [round(Schedule.named(name).noise_share(100), 3) for name in ("flow-matching", "ddpm-linear")]
+        [0.101, 0.255]
+        """
+        signal, noise = self.at(t)
+        return noise / (signal + noise)
+
+    def nearest_t(self, noise_share: float) -> int:
+        """The timestep whose noise share is nearest to this one.
+
+        >>> Schedule.named("flow-matching").nearest_t(0.25), Schedule.named("ddpm-linear").nearest_t(0.25)
+        (249, 98)
+        """
+        if not isinstance(noise_share, int | float) or isinstance(noise_share, bool) or not 0 < noise_share < 1:
+            raise PatchtraceError(f"a noise share is {brief(noise_share)}: use a number between 0 and 1, such as 0.25")
+        alphas = np.asarray(self.alphas_cumprod)
+        noise = np.sqrt(1 - alphas)
+        return int(np.abs(noise / (np.sqrt(alphas) + noise) - noise_share).argmin())
+
     @classmethod
     @cache
     def named(cls, name: str) -> Schedule:
-        """A schedule with its usual constants: ``ddpm-linear``, ``scaled-linear`` or ``cosine``, 1000 steps.
+        """A schedule with its usual constants: ``ddpm-linear``, ``scaled-linear``, ``cosine``, ``flow-matching``.
+
+        Each has 1000 steps.
 
         >>> len(Schedule.named("cosine"))
         1000
         """
         if name not in NAMES:
             raise PatchtraceError(f"there is no schedule {brief(name)}: use one of {', '.join(NAMES)}")
+        if name == FLOW:
+            return cls.from_array(_alphas_of_flow({}), name=name)
         # scaled-linear is the schedule of latent models, whose betas are usually these
         start, end = (0.00085, 0.012) if name == "scaled-linear" else (1e-4, 0.02)
-        config = {"beta_schedule": NAMES[name], "beta_start": start, "beta_end": end}
+        config = {"beta_schedule": BETAS[name], "beta_start": start, "beta_end": end}
         return cls.from_array(_alphas_of_config(config), name=name)
 
     @classmethod
@@ -100,24 +133,43 @@ class Schedule:
         """A schedule from a diffusers scheduler, its ``config``, or the dict of a ``scheduler_config.json``.
 
         Only fields are read; diffusers itself is not imported. A scheduler that carries
-        ``alphas_cumprod`` is used as it is; for a configuration they are computed from its betas.
+        ``alphas_cumprod`` is used as it is; for a configuration they are computed from its betas. One of flow matching
+        (``FlowMatchEulerDiscreteScheduler``) has sigmas, moved by its ``shift``. A shift that depends on the size of
+        the picture (``use_dynamic_shifting``) is left out, as in the scheduler itself: give levels by noise share.
 
         >>> len(Schedule.from_diffusers({"beta_schedule": "linear", "num_train_timesteps": 500}))
         500
         """
+        given = type(scheduler).__name__
         if not isinstance(scheduler, Mapping):
             alphas = getattr(scheduler, "alphas_cumprod", None)
             if alphas is not None:
-                return cls.from_array(np.asarray(alphas), name=type(scheduler).__name__)
+                return cls.from_array(np.asarray(alphas), name=given)
             scheduler = getattr(scheduler, "config", scheduler)
         if not isinstance(scheduler, Mapping):
             raise PatchtraceError(
-                f"{type(scheduler).__name__} has neither alphas_cumprod nor a config: "
+                f"{given} has neither alphas_cumprod nor a config: "
                 "give a diffusers scheduler or the dict of its scheduler_config.json"
             )
-        if not any("beta" in str(field) for field in scheduler):
+        name = str(scheduler.get("_class_name", "diffusers"))
+        if not any(field in scheduler for field in BETA_FIELDS):
+            if "shift" in scheduler or name.startswith("FlowMatch"):
+                return cls.from_array(_alphas_of_flow(scheduler), name=name)
             raise PatchtraceError("the configuration has no betas: pass the cumulative alphas as an array instead")
-        return cls.from_array(_alphas_of_config(scheduler), name=str(scheduler.get("_class_name", "diffusers")))
+        return cls.from_array(_alphas_of_config(scheduler), name=name)
+
+
+def _alphas_of_flow(config: Mapping[str, Any]) -> NDArray[np.float64]:
+    """Cumulative alphas of flow matching.
+
+    Logits stay what they are when x_t and the training patch are scaled together. So (1 - sigma) x + sigma eps equals a
+    process that keeps the variance, with abar = (1 - sigma)^2 / ((1 - sigma)^2 + sigma^2).
+    """
+    steps = int(config.get("num_train_timesteps", 1000))
+    shift = 1.0 if config.get("use_dynamic_shifting") else float(config.get("shift", 1.0))
+    sigma = np.arange(1, steps + 1) / steps
+    sigma = shift * sigma / (1 + (shift - 1) * sigma)
+    return np.asarray((1 - sigma) ** 2 / ((1 - sigma) ** 2 + sigma**2), dtype=np.float64)
 
 
 def _alphas_of_config(config: Mapping[str, Any]) -> NDArray[np.float64]:
@@ -137,7 +189,7 @@ def _alphas_of_config(config: Mapping[str, Any]) -> NDArray[np.float64]:
         betas = np.minimum(1 - edges[1:] / edges[:-1], 0.999)
     else:
         raise PatchtraceError(
-            f"beta_schedule {kind!r} is not one of {', '.join(NAMES.values())}: "
+            f"beta_schedule {kind!r} is not one of {', '.join(BETAS.values())}: "
             "pass the scheduler object, or its alphas_cumprod as an array"
         )
     alphas = np.cumprod(1 - betas)

@@ -52,8 +52,8 @@ class ScoreMachine:
     patches : int or mapping of t to int, optional
         Side of the patches, an odd number; or the side from each timestep on, such as ``{0: 3, 100: 5, 400: 21}``.
         By default sizes that suit the images: from a tenth of their side at low noise to all of it at high noise.
-    schedule : str or Schedule, default "ddpm-linear"
-        Noise schedule, by name or as an object.
+    schedule : str or Schedule, optional
+        Noise schedule, by name or as an object; by default "ddpm-linear", and for latents that of their models.
     border : {"match", "zero"}, default "match"
         ``match``: patches that hang over the border pair with those that do so in the same way, so that a sky stays at
         the top. ``zero``: pictures are padded with grey.
@@ -76,15 +76,19 @@ class ScoreMachine:
         train: Any,
         *,
         patches: int | Mapping[int, int] | None = None,
-        schedule: str | Schedule = "ddpm-linear",
+        schedule: str | Schedule | None = None,
         border: Literal["match", "zero"] = "match",
         compute: Compute | None = None,
     ) -> None:
         self.train = ImageSet.open(train)
         if len(self.train) == 0:
             raise PatchtraceError("the training set holds no image: give at least one")
-        self.patches = _checked_patches(patches, self.train.shape)
+        known = self.train.autoencoder
+        schedule = schedule or (known.schedule if known else "ddpm-linear")
         self.schedule = Schedule.named(schedule) if isinstance(schedule, str) else schedule
+        if patches is None and known:
+            patches = _of_noise(_checked_patches(None, self.train.shape), self.schedule)
+        self.patches = _checked_patches(patches, self.train.shape)
         if border not in ("match", "zero"):
             raise PatchtraceError(f"border is {border!r}: use match or zero, so that every pixel has a patch around it")
         self.border: Literal["match", "zero"] = border
@@ -465,6 +469,14 @@ def _expected_by(rows: Values, blocks: Blocks) -> Iterator[Values | None]:
             mean = mean + weight[..., None] * np.tensordot(some[:, at], block.colour.astype(np.float64), (1, 2))
         for row in range(len(some)):
             yield None if (lost[row] > total[row] + math.log(1e-3)).any() else mean[row]
+
+
+def _of_noise(patches: Mapping[int, int], schedule: Schedule) -> dict[int, int]:
+    """Sizes for timesteps of DDPM as sizes for those of another schedule that have as much noise."""
+    usual, found = Schedule.named("ddpm-linear"), {}
+    for t, side in patches.items():
+        found[schedule.nearest_t(usual.noise_share(t)) if t else 0] = side
+    return found
 
 
 def _checked_patches(given: int | Mapping[int, int] | None, shape: tuple[int, int, int]) -> dict[int, int]:

@@ -44,6 +44,7 @@ UNFINISHED = "unfinished"
 @click.command()
 @click.argument("query", nargs=-1, required=True, type=SOURCE)
 @opts.collection
+@opts.latents
 @opts.method
 @opts.recipe
 @click.option("--top", type=COUNT, default=10, help="Number of images to show.")

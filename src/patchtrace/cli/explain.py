@@ -23,6 +23,7 @@ from patchtrace.nda.explain import Explanation, Pair, explain
 
 @click.command("explain")
 @opts.run
+@opts.latents
 @click.option("--query", default="0", help="Id of the query, or its number, counted from 0.")
 @click.option(
     "--train", multiple=True, help="Id or number of an image to explain; may be repeated.  [default: the best]"
@@ -56,7 +57,7 @@ def explain_command(run: Path, **options: Any) -> int:
     compute = compute_from(options)
     quiet, output = options["quiet"], options["output"]
     result = Attribution.load(run)
-    train, queries = read_again(result, run, quiet)
+    train, queries = read_again(result, run, quiet, options["latents"])
     query = _found(options["query"], result.query_ids, "query")
     chosen = [_found(name, result.train_ids, "image of the collection") for name in options["train"]]
     with progress_bar("comparing", quiet) as progress:

@@ -21,6 +21,7 @@ from patchtrace.score_machine import ScoreMachine
 
 @click.command()
 @opts.collection
+@opts.latents
 @click.option("-n", "--count", type=COUNT, default=16, help="Number of pictures.")
 @opts.output("Directory for all results.", required=True)
 @click.option("--steps", type=COUNT, default=20, help="Number of sampling steps.")
@@ -46,6 +47,9 @@ def generate(**options: Any) -> int:
     Examples:
       patchtrace generate --train photos/ -n 16 -o painted/
       patchtrace generate --train photos/ --size 64 --limit 100 --eta 1 -o painted/
+      patchtrace generate --train photos/ --latents taef2:taef2_encoder.safetensors --size 256 --limit 50 -o painted/
+
+    With --latents, or from a store of latents, it paints latents, which the decoder makes into pictures.
 
     The directory then holds a sheet of all pictures with their maps (sheet.png), each picture as PNG, the ranking of
     their sources, and the maps as arrays (provenance.npz).
@@ -58,7 +62,8 @@ def generate(**options: Any) -> int:
     settings = {name: options[name] for name in ("steps", "seed", "eta")}
     with progress_bar("painting", options["quiet"]) as progress:
         samples = machine.sample(options["count"], progress=progress, **settings)
-    painted = ImageSet(samples.images, tuple(f"painted-{number:03d}" for number in range(options["count"])))
+    names = tuple(f"painted-{number:03d}" for number in range(options["count"]))
+    painted = ImageSet(samples.images, names, autoencoder=train.autoencoder)
     result = Attribution(
         samples.shares,
         samples.shares,

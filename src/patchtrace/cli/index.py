@@ -15,6 +15,7 @@ from patchtrace.images import Store, has_own_size
 from patchtrace.images.store.manifest import MANIFEST
 from patchtrace.images.store.pool import TIMEOUT
 from patchtrace.images.store.reader import is_store
+from patchtrace.latents.autoencoder import DEFAULT_SIZE as LATENTS_SIZE
 from patchtrace.recipe import DEFAULT_SIZE
 
 #: Options about how the paths are read, which have no meaning without paths.
@@ -26,6 +27,7 @@ _OF_PATHS = ("key", "layout", "follow_symlinks", "replace")
 @click.option("-o", "--output", "store", required=True, type=NEW_DIRECTORY, help="Directory of the store.")
 @click.option("--key", help="Array of a .npz, or column of a table, that holds the images.")
 @opts.decoding
+@opts.latents
 @click.option("--replace", is_flag=True, help="Allow sources other than those that the store was made from.")
 @click.option("--jobs", type=COUNT, help="Number of decoding processes.  [default: one for each core]")
 @click.option("--timeout", type=POSITIVE, default=TIMEOUT, help="Seconds after which an image counts as unreadable.")
@@ -44,6 +46,7 @@ def index(context: click.Context, /, path: tuple[str, ...], store: Path, **optio
       patchtrace attribute query.png --train photos.store
       patchtrace index -o photos.store
       patchtrace index s3://bucket/photos -o photos.store --size 64
+      patchtrace index photos/ -o latents.store --latents taef2:taef2_encoder.safetensors --size 512
       patchtrace store verify photos.store
     """
     if not path:
@@ -53,13 +56,13 @@ def index(context: click.Context, /, path: tuple[str, ...], store: Path, **optio
     check_output(store, *path)
     quiet, size = options["quiet"], options["size"]
     if size is None and not (store / MANIFEST).exists() and not has_own_size(path):
-        size = (DEFAULT_SIZE, DEFAULT_SIZE)
+        size = (LATENTS_SIZE, LATENTS_SIZE) if options["latents"] else (DEFAULT_SIZE, DEFAULT_SIZE)
     with progress_bar("indexing", quiet) as progress:
         done = Store(store).update(
             list(path) or None,
             decoding=decoding_from(options, size),
             progress=progress,
-            **{name: options[name] for name in (*_OF_PATHS, "jobs", "timeout")},
+            **{name: options[name] for name in (*_OF_PATHS, "jobs", "timeout", "latents")},
         )
     listed = list_skipped(done.skipped, store / "skipped.csv")
     note(*done.remarks, *(f"repaired: {damage}" for damage in done.repaired), quiet=quiet)
@@ -68,9 +71,10 @@ def index(context: click.Context, /, path: tuple[str, ...], store: Path, **optio
         skipped = [item.record() for item in done.skipped]
         echo_json({"store": str(store), **counts, "skipped": skipped})
     else:
-        channels, height, width = Store(store).manifest().shape
-        total = done.added + done.changed + done.kept
-        click.echo(f"{store}: {total:,} images, {height} x {width}, {channels} channels")
+        manifest = Store(store).manifest()
+        (channels, height, width), total = manifest.shape, done.added + done.changed + done.kept
+        latents = " latents of" if manifest.latents else ","
+        click.echo(f"{store}: {total:,} images, {height} x {width}{latents} {channels} channels")
         click.echo(f"  {', '.join(f'{count:,} {name}' for name, count in counts.items())}")
     return ended(None, done.skipped, listed)
 
@@ -109,6 +113,9 @@ def info(store: Path, **options: Any) -> None:
         "sources": [source.path for source in manifest.sources],
         "fingerprint": manifest.fingerprint,
     }
+    if manifest.latents:
+        facts["latents"] = [f"{manifest.latents['kind']}:{manifest.latents['source']}"]
+        facts["weights"] = manifest.latents["weights"]
     if options["json"]:
         decoding = manifest.decoding.record() if manifest.decoding else None
         echo_json({**facts, "decoding": decoding, "duplicate ids": duplicates})

@@ -95,7 +95,7 @@ decoding = several(
     click.option(
         "--size",
         type=kinds.SIZE,
-        help="Resize pictures to this size.  [default: 32; presets, arrays and stores have their own]",
+        help="Resize pictures to this size.  [default: 32, 512 with --latents; presets, arrays, stores have their own]",
     ),
     click.option("--layout", type=click.Choice(list(LAYOUTS)), help="Layout of arrays, where it is ambiguous."),
     click.option("--grey", is_flag=True, help="Convert to greyscale."),
@@ -110,6 +110,14 @@ decoding = several(
         "--exif", type=click.Choice(["apply", "ignore"]), default="apply", help="Apply or ignore EXIF orientation."
     ),
     click.option("--follow-symlinks", is_flag=True, help="Follow symbolic links inside folders."),
+)
+
+#: In whose latents pictures are compared.
+latents = click.option(
+    "--latents",
+    metavar="KIND:PATH",
+    help="Compare latents of this autoencoder: taef2:WEIGHTS.safetensors, diffusers:DIRECTORY or diffusers:OWNER/NAME. "
+    "A store of latents names its own, and this says where it is now.",
 )
 
 #: Which images of the collection are read, and how they become pixels.

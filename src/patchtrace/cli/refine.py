@@ -20,6 +20,7 @@ from patchtrace.nda import NDA
 
 @click.command()
 @opts.run
+@opts.latents
 @opts.draws
 @click.option("--top", type=COUNT, help="Number of images to show and to settle.  [default: as in the run]")
 @opts.output("Directory for all results.  [default: the run itself]")
@@ -49,7 +50,7 @@ def refine(context: click.Context, /, run: Path, **options: Any) -> int:
             "least two draws can; run it again with --draws auto"
         )
     quiet = options["quiet"]
-    train, queries = read_again(before, run, quiet)
+    train, queries = read_again(before, run, quiet, options["latents"])
     top = options["top"] or before.nda.top
     recipe = replace(before.nda.recipe, draws=options["draws"] or "auto")
     method = NDA(recipe, stopping=stopping_from(options, top), compute=compute).fit(train)

@@ -22,6 +22,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @click.command()
 @opts.collection
+@opts.latents
 @opts.method
 @opts.recipe
 @click.option("--top", type=COUNT, default=10, help="Number of top images to settle.")

@@ -20,7 +20,10 @@ from patchtrace.diffusion import Training
 from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate.scoring import usual_recipe
 from patchtrace.images import Decoding, ImageSet, has_own_size
+from patchtrace.latents import recorded as autoencoder_of
+from patchtrace.latents.autoencoder import DEFAULT_SIZE as LATENTS_SIZE
 from patchtrace.methods import METHODS, Method, Resources, make_method
+from patchtrace.nda.plan import recipe_for_images
 from patchtrace.recipe import DEFAULT_SIZE, PRESET_SIZES, Recipe, Stopping
 
 #: What a command was given, by the names of its options.
@@ -78,7 +81,7 @@ def recipe_from(options: Options) -> Recipe | None:
 
 def recipe_for(recipe: Recipe | None, options: Options, train: ImageSet, draws: Any = "auto") -> Recipe:
     """The recipe, or the one for the size of the images, with the changes that options make to it."""
-    recipe = recipe or replace(Recipe.for_size(*train.shape[1:]), draws=draws)
+    recipe = recipe or replace(recipe_for_images(train), draws=draws)
     return replace(recipe, **set_in(options, "draws", "views", "seed"))
 
 
@@ -160,11 +163,12 @@ def opened_from(options: Options) -> dict[str, Any]:
         name: [str(Path(path).resolve()) if os.path.exists(path) else path for path in options[name]]
         for name in ("train", "query")
     }
-    return {**where, **{name: options[name] for name in (*READING, "query_key")}}
+    latents = options.get("latents")  # with the full path, which the autoencoder knows
+    return {**where, **{name: options[name] for name in (*READING, "query_key")}, "latents": latents}
 
 
-def read_again(result: Attribution, run: Path, quiet: bool) -> tuple[ImageSet, ImageSet]:
-    """Collection and queries of a saved run, read again."""
+def read_again(result: Attribution, run: Path, quiet: bool, latents: str | None = None) -> tuple[ImageSet, ImageSet]:
+    """Collection and queries of a saved run, read again; ``latents`` says where its autoencoder is now."""
     opened = result.facts.get("opened")
     recorded = opened if isinstance(opened, dict) else {}
     lists = [recorded.get(name) for name in ("train", "query")]
@@ -173,7 +177,13 @@ def read_again(result: Attribution, run: Path, quiet: bool) -> tuple[ImageSet, I
         raise PatchtraceError(
             f"the run in {str(run)!r} does not record where its images are: use a run of `patchtrace attribute`"
         )
-    return read_pictures({**recorded, "quiet": quiet}, tuple(result.facts["train"]["shape"][1:]))
+    facts = result.facts["train"]
+    size = tuple(facts["shape"][1:])
+    if facts.get("latents"):
+        latents, size = latents or recorded.get("latents"), autoencoder_of(facts["latents"]).picture_size(size)
+    elif latents:
+        raise click.UsageError(f"--latents has no meaning here: the run in {run} compared pixels")
+    return read_pictures({**recorded, "latents": latents, "quiet": quiet}, size)
 
 
 def read_pictures(options: Options, size: tuple[int, int] | None = None) -> tuple[ImageSet, ImageSet]:
@@ -185,16 +195,19 @@ def read_pictures(options: Options, size: tuple[int, int] | None = None) -> tupl
 def read_collection(options: Options, size: tuple[int, int] | None = None) -> ImageSet:
     """The images that the collection's options name.
 
-    Without --size, files are resized to ``size``, by default the one that --preset is made for, or 32 x 32.
+    Without --size, files are resized to ``size``, by default the one that --preset is made for, or 32 x 32; with
+    --latents, to 512 x 512.
     """
-    paths = list(options["train"])
-    usual = None if has_own_size(paths) else size or PRESET_SIZES.get(options.get("preset") or "", DEFAULT_SIZE)
+    paths, latents = list(options["train"]), options.get("latents")
+    default = LATENTS_SIZE if latents else PRESET_SIZES.get(options.get("preset") or "", DEFAULT_SIZE)
+    usual = None if has_own_size(paths) else size or default
     with _about("the collection", options) as progress:
         train = ImageSet.open(
             paths,
             size=options["size"] or usual,
             key=options["train_key"],
             limit=options["limit"],
+            latents=latents,
             progress=progress,
             **_reading(options),
         )

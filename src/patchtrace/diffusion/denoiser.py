@@ -18,7 +18,7 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing, write_json
 from patchtrace.images import ImageSet
 from patchtrace.progress import Counter, Progress
-from patchtrace.schedule import NAMES, Schedule
+from patchtrace.schedule import BETAS, Schedule
 
 if TYPE_CHECKING:
     import torch
@@ -245,7 +245,7 @@ def _scheduler_fields(schedule: Schedule) -> dict[str, Any]:
     """The schedule as diffusers describes it: by its name, or by its betas."""
     fields: dict[str, Any] = {"_class_name": "DDPMScheduler", "num_train_timesteps": len(schedule), "clip_sample": True}
     fields["_diffusers_version"] = diffusers().__version__
-    if schedule.name in NAMES and schedule == Schedule.named(schedule.name) and schedule.name != "scaled-linear":
-        return {**fields, "beta_schedule": NAMES[schedule.name], "beta_start": 1e-4, "beta_end": 0.02}
+    if schedule.name in BETAS and schedule == Schedule.named(schedule.name) and schedule.name != "scaled-linear":
+        return {**fields, "beta_schedule": BETAS[schedule.name], "beta_start": 1e-4, "beta_end": 0.02}
     alphas = np.array([1.0, *schedule.alphas_cumprod])
     return {**fields, "trained_betas": (1 - alphas[1:] / alphas[:-1]).tolist()}

@@ -23,6 +23,7 @@ from patchtrace.files import write_csv, write_json
 from patchtrace.images import ImageSet
 from patchtrace.methods import Method
 from patchtrace.methods.base import METHODS, Requires, Resources, make_method
+from patchtrace.nda.plan import recipe_for_images
 from patchtrace.progress import Progress
 from patchtrace.recipe import Recipe
 
@@ -71,8 +72,8 @@ class MethodScores:
 
 
 def usual_recipe(images: ImageSet) -> Recipe:
-    """The recipe for the size of the images, with four draws."""
-    return replace(Recipe.for_size(*images.shape[1:]), draws=4)
+    """The recipe for the size of the images, or for their latents, with four draws."""
+    return replace(recipe_for_images(images), draws=4)
 
 
 def required_by(name: str) -> Requires:

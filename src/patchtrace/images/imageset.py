@@ -18,6 +18,7 @@ from patchtrace.checks import positive, store, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.arrays import picture
 from patchtrace.images.decode import Decoding, Skipped, Unreadable, decode
+from patchtrace.images.encoding import Encoding, PixelType, encoded
 from patchtrace.images.folder_files import FolderFiles
 from patchtrace.images.pixels import ArrayPixels, DownscaledPixels, Pixels, fingerprint
 from patchtrace.images.sources import base as sources
@@ -25,7 +26,12 @@ from patchtrace.images.sources.remote import fetched_ahead
 from patchtrace.images.store.item import Task
 from patchtrace.images.store.pool import TIMEOUT, Pool, default_jobs
 from patchtrace.images.store.reader import Originals
+from patchtrace.latents import Autoencoder, load_autoencoder
+from patchtrace.latents.autoencoder import DTYPE as LATENTS
 from patchtrace.progress import Progress, Watch
+
+#: The longest side at which a picture behind latents is shown, in pixels: a patch is a square of it.
+LATENTS_FRAME = 512
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -48,6 +54,8 @@ class ImageSet(sources.Opened):
         Notes for the user, such as links that were not followed.
     files : sequence of Path, bytes or None
         The file of each image, or its content, where it has a file of its own; empty if none has.
+    autoencoder : Autoencoder, optional
+        The one that made the pixels, if they are latents.
 
     Examples
     --------
@@ -66,21 +74,26 @@ class ImageSet(sources.Opened):
         decoding: Decoding | None = None,
         remarks: tuple[str, ...] = (),
         files: Sequence[Path | bytes | None] = (),
+        autoencoder: Autoencoder | None = None,
     ) -> None:
         if pixels.ndim != 4 or len(pixels) != len(ids):
             raise PatchtraceError(
                 f"pixels of shape {pixels.shape} do not fit {len(ids)} ids: "
                 "use (images, channels, height, width) and one id for each image"
             )
-        if pixels.dtype not in (np.uint8, np.float32):
+        if pixels.dtype not in (np.uint8, np.float32) and not (autoencoder and pixels.dtype == LATENTS):
             raise PatchtraceError(f"pixels are {pixels.dtype}: use uint8, or float32 in [-1, 1]")
         if not hasattr(pixels, "select"):
             pixels = pixels.view(ArrayPixels)
         store(self, pixels=pixels, ids=ids, skipped=skipped, decoding=decoding, remarks=remarks, files=files)
+        store(self, autoencoder=autoencoder)
 
     def __repr__(self) -> str:
         channels, height, width = self.shape
-        return f"<ImageSet of {len(self)} images, {channels} x {height} x {width}, {len(self.skipped)} skipped>"
+        latents = " latents" if self.autoencoder else ""
+        return (
+            f"<ImageSet of {len(self)} images, {channels} x {height} x {width}{latents}, {len(self.skipped)} skipped>"
+        )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -101,14 +114,22 @@ class ImageSet(sources.Opened):
         return block
 
     def picture(self, index: int) -> Image.Image:
-        """Image ``index`` to look at: RGB or grey; of latents, the first channels."""
-        return picture(self.pixels[index])
+        """Image ``index`` to look at: RGB or grey.
+
+        Of latents, the picture that they were made from, if its file is there; else what the decoder makes of them; and
+        if there is no autoencoder, the first channels.
+        """
+        return picture(self.pixels[index]) if self.autoencoder is None else self._behind(index)
 
     def frame(self, index: int, longest: int = 192) -> Image.Image:
         """As :meth:`picture`, but from the image's file if it has one, and so with more pixels, up to ``longest``.
 
         Where that file has changed since, or is gone, it is :meth:`picture`, with ``info["changed"]`` set.
         """
+        if self.autoencoder is not None:
+            shown = self._behind(index)
+            shown.thumbnail((max(longest, LATENTS_FRAME),) * 2)
+            return shown
         height, width = self.shape[1:]
         times = longest // max(height, width)
         if not self.files or self.decoding is None or times <= 1:
@@ -117,7 +138,23 @@ class ImageSet(sources.Opened):
         if file is not None:
             with suppress(Unreadable):  # it was there when the set was opened
                 return picture(decode(file, replace(self.decoding, size=(times * height, times * width))))
-        shown = self.picture(index)
+        return self._marked(self.picture(index), index)
+
+    def _behind(self, index: int) -> Image.Image:
+        """The picture behind latents."""
+        assert self.autoencoder is not None
+        size = self.autoencoder.picture_size(self.shape[1:])
+        if self.files and self.decoding is not None and (file := self.files[index]) is not None:
+            with suppress(Unreadable):
+                return picture(decode(file, replace(self.decoding, size=size)))
+        try:
+            shown = picture(self.autoencoder.decode(self.block(index, index + 1))[0])
+        except PatchtraceError:  # its weights are not here; latents can be compared without
+            shown = picture(self.block(index, index + 1)[0]).resize(size[::-1], Image.Resampling.NEAREST)
+        return self._marked(shown, index)
+
+    def _marked(self, shown: Image.Image, index: int) -> Image.Image:
+        """A picture that is shown although there is a file, which then has changed, or is gone."""
         if isinstance(self.files, FolderFiles) and self.files.paths[index] is not None:
             shown.info["changed"] = True
         return shown
@@ -137,7 +174,8 @@ class ImageSet(sources.Opened):
         """The same pictures with one pixel, their mean, for each square of so many; made as they are read."""
         if self.pixels.factor > 1 or not 1 <= factor <= min(self.shape[1:]):
             raise PatchtraceError(f"pictures of shape {self.shape} cannot be made {factor} times smaller")
-        return replace(self, pixels=DownscaledPixels(self.pixels, factor), files=())
+        # means of latents are not the latents of any picture
+        return replace(self, pixels=DownscaledPixels(self.pixels, factor), files=(), autoencoder=None)
 
     def loaded(self) -> ImageSet:
         """The same with all pixels in memory."""
@@ -157,6 +195,10 @@ class ImageSet(sources.Opened):
         other options of :meth:`open` too.
         """
         channels, height, width = self.shape
+        if self.autoencoder is not None:
+            return self._encoded_like(source, decoding, options)
+        if getattr(source, "autoencoder", None) is not None and self.pixels.dtype == np.uint8:
+            raise PatchtraceError("the queries are latents and the set holds pictures: open both in the same way")
         if self.pixels.dtype != np.uint8 and not has_own_size(source):
             raise PatchtraceError(
                 f"the set holds float arrays of shape {self.shape}: give queries as such arrays, not as files"
@@ -176,6 +218,47 @@ class ImageSet(sources.Opened):
             )
         return opened
 
+    def _encoded_like(self, source: Any, decoding: Decoding | None, options: dict[str, Any]) -> ImageSet:
+        """Other pictures as latents of the same autoencoder; float arrays of the same shape are latents already."""
+        assert self.autoencoder is not None
+        size = self.autoencoder.picture_size(self.shape[1:])
+        rules = replace(decoding or self.decoding or Decoding(), size=size, crop=None)
+        if has_own_size(source):
+            opened = ImageSet.open(source, **options)
+            if opened.autoencoder is None and opened.pixels.dtype == np.uint8:
+                if opened.shape[1:] != size:
+                    opened = ImageSet.open(source, decoding=rules, **options)
+                opened = opened.encoded(self.autoencoder)
+        else:
+            opened = ImageSet.open(source, decoding=rules, latents=self.autoencoder, **options)
+        if opened.autoencoder is not None:
+            self.autoencoder.check_same(opened.autoencoder, "the collection")
+        if opened.shape != self.shape:
+            raise PatchtraceError(
+                f"queries have shape {opened.shape} and the set has latents of shape {self.shape} (channels, height, "
+                f"width): give pictures, or latents of pictures of {size[0]} x {size[1]}"
+            )
+        return opened
+
+    def encoded(self, latents: str | Autoencoder) -> ImageSet:
+        """The same pictures as latents of an autoencoder; of latents, the same with the autoencoder at this place.
+
+        Parameters
+        ----------
+        latents : Autoencoder or str
+            An autoencoder, or its name for :func:`patchtrace.latents.load_autoencoder`.
+
+        Returns
+        -------
+        ImageSet
+        """
+        autoencoder = load_autoencoder(latents)
+        if self.autoencoder is not None:
+            self.autoencoder.check_same(autoencoder, "the collection")
+            return replace(self, autoencoder=autoencoder)
+        pixels = encoded(self.pixels, autoencoder).view(ArrayPixels)
+        return replace(self, pixels=pixels, autoencoder=autoencoder)
+
     @classmethod
     def open(
         cls,
@@ -188,6 +271,7 @@ class ImageSet(sources.Opened):
         follow_symlinks: bool = False,
         limit: int | None = None,
         timeout: float = TIMEOUT,
+        latents: str | Autoencoder | None = None,
         progress: Progress | None = None,
     ) -> ImageSet:
         """Open pictures, wherever they are.
@@ -213,6 +297,9 @@ class ImageSet(sources.Opened):
             Stop after this many images.
         timeout : float, default 60
             Seconds that the decoding of an image may take. One that takes longer is listed as unreadable.
+        latents : Autoencoder or str, optional
+            Compare pictures as latents of this autoencoder, such as ``"taef2:WEIGHTS.safetensors"``; see
+            :func:`patchtrace.latents.load_autoencoder`. A store of latents names its own.
         progress : callable, optional
             Called with (done, total).
 
@@ -239,24 +326,32 @@ class ImageSet(sources.Opened):
                 raise PatchtraceError(
                     f"the set is open already, at {source.shape[1:]}: open its source with size={size}"
                 )
-            return source._first(limit)
+            return (source if latents is None else source.encoded(latents))._first(limit)
+        autoencoder = None if latents is None else load_autoencoder(latents)
         found = sources.find(source)
         rules, remarks = sources.with_crop(found, rules)
         reading = sources.Reading(key, layout, follow_symlinks, rules, limit)
         if len(found) == 1 and found[0].own_size:
-            return cls(**vars(found[0].opened(reading)))._first(limit)
+            opened = cls(**vars(found[0].opened(reading)))._first(limit)
+            return opened if autoencoder is None else opened.encoded(autoencoder)
         entries = sources.joined(sources.parts(found, reading))
         entries.remarks.extend(remarks)
-        return _of_entries(entries, rules, limit, timeout, Watch.of(progress))
+        return _of_entries(entries, rules, limit, timeout, autoencoder, Watch.of(progress))
 
     def _first(self, limit: int | None) -> ImageSet:
         return self if limit is None or limit >= len(self) else self.subset(range(limit))
 
 
 def _of_entries(
-    entries: sources.Entries, rules: Decoding, limit: int | None, timeout: float, progress: Watch
+    entries: sources.Entries,
+    rules: Decoding,
+    limit: int | None,
+    timeout: float,
+    autoencoder: Autoencoder | None,
+    progress: Watch,
 ) -> ImageSet:
-    pictures: list[NDArray[np.uint8]] = []
+    pictures: list[PixelType] = []
+    encoding, first = Encoding(autoencoder), None
     ids: list[str] = []
     files: list[Path | None] = []
     hashes: list[str] = []
@@ -268,13 +363,14 @@ def _of_entries(
                 skipped.append(Skipped(task.id, answer["reason"]))
             else:
                 pixels = np.frombuffer(task.pixels, np.uint8).reshape(answer["shape"])
-                if pictures and pixels.shape != pictures[0].shape:
-                    (_, h0, w0), (_, h1, w1) = pictures[0].shape, pixels.shape
+                first = first or pixels.shape
+                if pixels.shape != first:
+                    (_, h0, w0), (_, h1, w1) = first, pixels.shape
                     raise PatchtraceError(
                         f"the images differ in size: {ids[0]} has {w0} x {h0} pixels and {task.id} has {w1} x {h1}. "
                         "Set size= (--size) to bring them to one size"
                     )
-                pictures.append(pixels)
+                pictures += (made for _, made in encoding.add(None, pixels))
                 ids.append(task.id)
                 files.append(task.payload if isinstance(task.payload, Path) else None)
                 hashes.append(answer["source"])
@@ -283,8 +379,10 @@ def _of_entries(
                 break
     if not ids:
         raise sources.none_readable(skipped, entries.remarks)
+    pictures += (made for _, made in encoding.rest())
     known = FolderFiles(files, hashes) if any(files) else ()
-    return ImageSet(np.stack(pictures), tuple(ids), tuple(skipped), rules, tuple(entries.remarks), known)
+    remarks = tuple(entries.remarks)
+    return ImageSet(np.stack(pictures), tuple(ids), tuple(skipped), rules, remarks, known, autoencoder)
 
 
 def _tasks(entries: sources.Entries, rules: Decoding) -> Iterator[Task]:

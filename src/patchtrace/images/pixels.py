@@ -52,7 +52,7 @@ class LazyPixels:
     shape : (int, int, int, int)
         Images, channels, height, width.
     dtype : dtype
-        ``uint8``, or ``float32`` with values in [-1, 1] (latents: any).
+        ``uint8``, or ``float32`` with values in [-1, 1] (latents: any; those of a store are ``float16``).
 
     Attributes
     ----------
@@ -116,7 +116,8 @@ class DownscaledPixels(LazyPixels):
 
     def __init__(self, pixels: Pixels, factor: int) -> None:
         count, channels, height, width = map(int, pixels.shape)
-        super().__init__((count, channels, height // factor, width // factor), pixels.dtype)
+        dtype = pixels.dtype if pixels.dtype == np.uint8 else np.dtype(np.float32)
+        super().__init__((count, channels, height // factor, width // factor), dtype)
         self._pixels, self.factor, self.in_memory = pixels, factor, pixels.in_memory
 
     def __getitem__(self, key: Any, /) -> NDArray[Any]:

@@ -24,7 +24,7 @@ from patchtrace.images import ImageSet, has_own_size
 from patchtrace.methods.base import Method, Resources
 from patchtrace.nda.checkpoint import Checkpoint
 from patchtrace.nda.coarse import Coarse, coarse_factor, coarse_recipe
-from patchtrace.nda.plan import Plan
+from patchtrace.nda.plan import Plan, recipe_for_images
 from patchtrace.nda.query_run import EXPLAINED_DRAWS, QueryRun, Setting, together
 from patchtrace.progress import Progress, Watch
 from patchtrace.recipe import DEFAULT_SECONDS, DEFAULT_SIZE, Recipe, Stopping
@@ -51,7 +51,7 @@ class NDA(Method):
     Parameters
     ----------
     recipe : Recipe, optional
-        What is compared; by default ``Recipe.for_size`` of the training images.
+        What is compared; by default ``Recipe.for_size`` of the training images, ``Recipe.for_latents`` of latents.
     stopping : Stopping, default Stopping()
         When a recipe with ``draws="auto"`` has enough draws, and how long the list is that has to settle.
     parts : bool, default False
@@ -263,7 +263,7 @@ class NDA(Method):
             return self.recipe
         if self.train_ is None:
             raise PatchtraceError("NDA chooses its recipe by the size of the training images: call fit(train) first")
-        return Recipe.for_size(*self.train_.shape[1:])
+        return recipe_for_images(self.train_)
 
     def _check(self, train: ImageSet) -> None:
         for name, kind in (("recipe", Recipe), ("stopping", Stopping), ("compute", Compute)):
@@ -328,7 +328,7 @@ def attribute(
     if size is None and not has_own_size(train):
         size = DEFAULT_SIZE
     images = ImageSet.open(train, size=size)
-    recipe = recipe or replace(Recipe.for_size(*images.shape[1:]), draws="auto")
+    recipe = recipe or replace(recipe_for_images(images), draws="auto")
     stopping = Stopping(seconds=DEFAULT_SECONDS)
     return NDA(recipe, stopping=stopping, compute=compute).fit(images).attribute(queries, progress=progress)
 

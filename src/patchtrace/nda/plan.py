@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from patchtrace.engines import Comparison, NoisyQuery
+from patchtrace.images import ImageSet
 from patchtrace.nda_details import Part
 from patchtrace.recipe import Recipe
 
@@ -27,6 +28,14 @@ def cost_of(comparison: Comparison, size: tuple[int, int]) -> int:
     """The work of one draw for one training image, with all its views."""
     patches = comparison.patches(*size) * len(comparison.crops(*size))
     return comparison.pairs(*size) + WORK_OF_A_PATCH * patches
+
+
+def recipe_for_images(images: ImageSet) -> Recipe:
+    """The recipe for these images: for pictures by their size, for latents also by the noise of their models."""
+    height, width = images.shape[1:]
+    if images.autoencoder is None:
+        return Recipe.for_size(height, width)
+    return Recipe.for_latents(height, width, images.autoencoder.schedule)
 
 
 class ScaleStep(NamedTuple):

@@ -16,8 +16,10 @@ from patchtrace.recipe import Recipe
 IMAGES, SECONDS = 256, 2.0
 
 
-def seconds_of_an_image(recipe: Recipe, size: tuple[int, int], compute: Compute | None = None) -> float:
-    """Seconds that one draw of one colour image of this height and width takes at all levels, about.
+def seconds_of_an_image(
+    recipe: Recipe, size: tuple[int, int], compute: Compute | None = None, channels: int = 3
+) -> float:
+    """Seconds that one draw of one image of this height, width and number of channels takes at all levels, about.
 
     Levels are tried one after the other, the one with the least work first. If that takes too long, the others are
     estimated by their number of pairs.
@@ -29,7 +31,7 @@ def seconds_of_an_image(recipe: Recipe, size: tuple[int, int], compute: Compute 
     plan = Plan.of(recipe, size)
     costs = [level.cost for level in plan.levels]
     few = IMAGES if sum(costs) < 10**8 else 1
-    images = ImageSet.open(_smooth_pictures(few, size))
+    images = ImageSet.open(_smooth_pictures(few, size, channels), layout="NHWC")
     engine = get_engine(compute, few * sum(costs))
     work, clean = LocalWork(engine, images, compute.budget), images.block(0, 1)[0]
     pace = Pace(costs)
@@ -55,8 +57,8 @@ def time_levels(
         pace.add(number, len(some) * len(work.train), clock.elapsed - before)
 
 
-def _smooth_pictures(count: int, size: tuple[int, int]) -> NDArray[np.uint8]:
+def _smooth_pictures(count: int, size: tuple[int, int], channels: int) -> NDArray[np.uint8]:
     """Random colours that change slowly, as in photographs: patches of pure noise take longer to compare."""
     rows, columns = (-(-side // 8) for side in size)
-    coarse = np.random.default_rng(0).integers(0, 256, (count, rows, columns, 3), dtype=np.uint8)
+    coarse = np.random.default_rng(0).integers(0, 256, (count, rows, columns, channels), dtype=np.uint8)
     return coarse.repeat(8, axis=1).repeat(8, axis=2)[:, : size[0], : size[1]]

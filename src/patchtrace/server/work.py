@@ -48,19 +48,28 @@ class QueryWork:
 
     def __init__(self, method: Method, compute: Compute | None = None, seconds: float | None = None) -> None:
         train = method.train_
-        if train is None or train.pixels.dtype != np.uint8 or train.shape[0] not in (1, 3):
-            raise PatchtraceError("the page compares pictures: the collection must be pictures too, not float arrays")
+        pictures = train is not None and train.pixels.dtype == np.uint8 and train.shape[0] in (1, 3)
+        if train is None or not (pictures or train.autoencoder):
+            raise PatchtraceError(
+                "the page compares pictures: the collection must be pictures too, or latents of an autoencoder that is "
+                "named, not float arrays"
+            )
         self.method, self.compute, self.train, self.seconds = method, compute, train, seconds
         self.reader = Reader()
         channels, height, width = train.shape
-        self.rules = replace(train.decoding or Decoding(), size=(height, width), grey=channels == 1, crop=None)
+        size, grey = (height, width), channels == 1
+        if train.autoencoder is not None:
+            train.autoencoder.network  # noqa: B018  # now, and not with the first upload: its weights may be missing
+            size, grey = train.autoencoder.picture_size(size), False
+        self.rules = replace(train.decoding or Decoding(), size=size, grey=grey, crop=None)
 
     def facts(self) -> list[tuple[str, str]]:
         """About collection and method, for the header of the page."""
         _, height, width = self.train.shape
         unread = f", {len(self.train.skipped)} unreadable" if self.train.skipped else ""
-        how = self.method.describe() or self.method.name
-        return [("Images", f"{len(self.train)}{unread}"), ("Compared at", f"{height} x {width}"), ("Method", how)]
+        how, known = self.method.describe() or self.method.name, self.train.autoencoder
+        size = f"{height} x {width}" + (f" latents of {known.name}" if known else "")
+        return [("Images", f"{len(self.train)}{unread}"), ("Compared at", size), ("Method", how)]
 
     def read(self, name: str, data: bytes, limits: Limits) -> Upload:
         """Decode an upload by the rules of the collection; raises ``Unreadable`` with the reason."""
@@ -76,7 +85,8 @@ class QueryWork:
         The watch receives an answer for each result on the way. Evidence takes longer: only the last answer has it.
         """
         clock, pending, pictures = Clock(self.seconds), FIRST, dict[str, Image.Image]()
-        query = ImageSet(upload.pixels[None], (upload.name,), decoding=self.rules)
+        # latents are made once, and not again by the method
+        query = self.train.open_like(ImageSet(upload.pixels[None], (upload.name,), decoding=self.rules))
         for result in self.method.stream(query, progress=watch.part(0, ATTRIBUTION)):
             if result.nda is None:  # there is no closer look to wait for
                 continue

@@ -28,6 +28,7 @@ from patchtrace.nda.pace import Clock
 from patchtrace.nda.trial import seconds_of_an_image
 from patchtrace.progress import Progress, Watch
 from patchtrace.viewer.headline import headline, lead
+from patchtrace.viewer.latents import in_latents, latents_facts, latents_of, noisy_levels, unit
 from patchtrace.views import Crop
 
 VERSION = 1
@@ -82,11 +83,16 @@ class Answer:
         def shown(image: dict[str, Any]) -> dict[str, Any]:
             return {**image, **{place: address(image[place]) for place in ("frame", "pixels") if place in image}}
 
+        levels = [
+            {**level, **({"picture": address(level["picture"])} if "picture" in level else {})}
+            for level in self.view["levels"]
+        ]
         images = [shown(image) for image in self.view["images"]]
         for image, found in zip(images, evidence, strict=False):
             image["evidence"] = found
         opponents = [shown(image) for image in self.view["opponents"]]
-        return {**self.view, "query": shown(self.view["query"]), "images": images, "opponents": opponents}
+        query = shown(self.view["query"])
+        return {**self.view, "query": query, "levels": levels, "images": images, "opponents": opponents}
 
     def inlined(self) -> dict[str, Any]:
         """The view with everything in it."""
@@ -159,7 +165,7 @@ def look_closer(
     if result.nda is not None:  # only what compares patches can be explained
         sample = SAMPLE
         if seconds is not None and not any(result.nda.draws[query]):  # a coarse pass, which knows no normalisers
-            image = seconds_of_an_image(result.nda.recipe, train.shape[1:], compute)
+            image = seconds_of_an_image(result.nda.recipe, train.shape[1:], compute, train.shape[0])
             sample = min(SAMPLE, int(SAMPLING * max(0.0, clock.left) / image) - SHOWN)
         if sample >= LEAST_SAMPLE:
             explanation = explain(
@@ -221,7 +227,8 @@ def answer_of(
     def shown(name: str, images: ImageSet, index: int, frame: Callable[[], Image.Image]) -> dict[str, str]:
         small, large = f"{name}.png", f"{name}.jpg"
         if small not in known:
-            known[small], enlarged = images.picture(index), frame()
+            enlarged = frame()
+            known[small] = images.picture(index) if images.autoencoder is None else in_latents(images, enlarged)
             if enlarged.size != known[small].size:
                 known[large] = enlarged
             elif "changed" in enlarged.info:
@@ -288,12 +295,18 @@ def answer_of(
         "opponents": opponents,
         "mosaic": None,
         "pending": None,
+        "latents": latents_of(train),
         "file_note": _file_note(changed),
         "evidence_note": f"The method {result.method} does not compare patches, {NOTHING_TO_SEE}.",
     }
     if explanation is None:
         return Answer(view, used, [])
-    view |= {"levels": _levels(explanation), "steps": [_step(step, explanation) for step in explanation.steps]}
+    if train.autoencoder is None:
+        levels = _levels(explanation)
+    else:
+        levels = noisy_levels(explanation, train.autoencoder, known)
+        used.update({level["picture"]: known[level["picture"]] for level in levels if "picture" in level})
+    view |= {"levels": levels, "steps": [_step(step, explanation) for step in explanation.steps]}
     if not explanation.grids:
         view["evidence_note"] = f"The time limit left no time to compare patches, {NOTHING_TO_SEE}."
         return Answer(view, used, [])
@@ -367,9 +380,10 @@ def facts(result: Attribution, query: int, command: str) -> list[list[str]]:
     rows = [
         ["Query", result.query_ids[query]],
         ["Collection", f"{train['images']} images{skipped}"],
-        ["Compared at", f"{height} x {width} pixels, {channels} channel{'s' * (channels > 1)}"],
+        ["Compared at", f"{height} x {width} {unit(train)}, {channels} channel{'s' * (channels > 1)}"],
         ["Fingerprint of the collection", train["fingerprint"]],
         ["Fingerprint of the queries", queries["fingerprint"]],
+        *latents_facts(train),
         *_method_facts(result, query),
         ["Decoding", _listed(decoding) if isinstance(decoding, dict) else "none: pixels were given as an array"],
         ["Versions", ", ".join(f"{name} {number}" for name, number in result.facts["versions"].items())],

@@ -51,8 +51,7 @@ def headline(result: Attribution, query: int, shown: Sequence[int], listed: Sequ
     >>> headline(result.with_verdicts(cards.subset([2]), cards), 0, [2], [2])["title"]
     'card-002 is the same picture'
     """
-    null = getattr(result, "null", None)
-    about = null.about(query) if null is not None else None
+    about = result.null.about(query) if result.null else None
     known = [(index, one) for index in listed if (one := result.verdict(query, index)) is not None]
     found = sorted(((index, one) for index, one in known if one.found), key=lambda each: ORDER.index(each[1].kind))
     sentences = [_lead(result, query, shown), about["sentence"] + "." if about else ""]

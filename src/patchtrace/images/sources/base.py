@@ -20,6 +20,7 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.images.arrays import PixelArray, conformed
 from patchtrace.images.decode import Decoding, Skipped, Unreadable
 from patchtrace.images.pixels import ArrayPixels, Pixels
+from patchtrace.latents import Autoencoder
 
 #: All kinds of sources. Of several that recognise a place, the one that was registered last reads it.
 SOURCES: list[type[Source]] = []
@@ -102,6 +103,7 @@ class Opened:
     decoding: Decoding | None = None
     remarks: tuple[str, ...] = ()
     files: Sequence[Path | bytes | None] = ()
+    autoencoder: Autoencoder | None = None
 
 
 class Source:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from patchtrace.images.store.manifest import ShardEntry, Table
 from patchtrace.images.store.pixels import StorePixels
 from patchtrace.images.store.shards import read_table, write_shard
 
 
-def compacted(store: Path, entries: list[ShardEntry], shape: tuple[int, int, int], limit: int) -> list[ShardEntry]:
+def compacted(
+    store: Path, entries: list[ShardEntry], shape: tuple[int, int, int], dtype: np.dtype[Any], limit: int
+) -> list[ShardEntry]:
     """The same images in the same order, with neighbours that are at most half full merged, up to ``limit`` images."""
     groups: list[list[ShardEntry]] = []
     for entry in entries:
@@ -18,10 +23,10 @@ def compacted(store: Path, entries: list[ShardEntry], shape: tuple[int, int, int
             groups[-1].append(entry)
         else:
             groups.append([entry])
-    return [_merged(store, group, shape) for group in groups]
+    return [_merged(store, group, shape, dtype) for group in groups]
 
 
-def _merged(store: Path, group: list[ShardEntry], shape: tuple[int, int, int]) -> ShardEntry:
+def _merged(store: Path, group: list[ShardEntry], shape: tuple[int, int, int], dtype: np.dtype[Any]) -> ShardEntry:
     if len(group) == 1 and 2 * group[0].count >= group[0].rows:
         return group[0]
     table = Table()
@@ -29,4 +34,4 @@ def _merged(store: Path, group: list[ShardEntry], shape: tuple[int, int, int]) -
         old = read_table(store, entry)
         for row in entry.live_rows().tolist():
             table.append(old.ids[row], old.source(row), old.pixels(row), old.marks[row])
-    return write_shard(store, StorePixels.of(store, group, shape)[:], table)
+    return write_shard(store, StorePixels.of(store, group, shape, dtype)[:], table)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from patchtrace.images.store import shards
 from patchtrace.images.store.item import Task
-from patchtrace.images.store.manifest import Damaged, Journal, Manifest, ShardEntry, Table
+from patchtrace.images.store.manifest import Damaged, Journal, Manifest, ShardEntry, Table, dtype_of
 
 #: A row is known by one number, its shard and its place there: of a million, pairs would take much memory.
 _ROWS = 1 << 32
@@ -43,6 +43,7 @@ class KnownRows:
 
     def __init__(self, store: Path, base: Manifest | None, journal: Journal) -> None:
         self.store, self.shape = store, base.shape if base else journal.shape
+        self._dtype = dtype_of(base.latents if base else journal.latents)
         self.skipped = {item.id: item for item in journal.skipped}
         self.damaged: list[str] = []
         self._shards: list[_Known] = []
@@ -56,7 +57,7 @@ class KnownRows:
         assert self.shape is not None
         try:
             table = shards.read_table(self.store, entry)
-            shards.Shard(self.store, entry, self.shape).check()
+            shards.Shard(self.store, entry, self.shape, self._dtype).check()
         except Damaged as error:
             self.damaged.append(str(error))
             return
@@ -105,8 +106,8 @@ class KnownRows:
         """The pixels of an image that is known, taken or not: a worker answers only with hashes that it was given."""
         assert self.shape is not None
         shard, row = next(found for found in self._rows(name) if found[0].table.source(found[1]) == source)
-        pixels = np.empty((1, *self.shape), dtype=np.uint8)
-        shards.Shard(self.store, shard.entry, self.shape).read(row, pixels)
+        pixels = np.empty((1, *self.shape), dtype=self._dtype)
+        shards.Shard(self.store, shard.entry, self.shape, self._dtype).read(row, pixels)
         return pixels.tobytes()
 
     def entries(self) -> list[ShardEntry]:

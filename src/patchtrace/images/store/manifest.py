@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,12 +21,15 @@ from numpy.typing import NDArray
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
 from patchtrace.images.decode import Decoding, Skipped
+from patchtrace.latents import recorded
+from patchtrace.latents.autoencoder import DTYPE
 
 MANIFEST = "patchtrace-store.json"
 LOCK = "patchtrace-store.lock"
 JOURNAL = "journal.json"
 SHARDS = "shards"
-VERSION = 1
+#: Of stores of pictures, and of stores of latents, which earlier programs cannot read.
+VERSION, LATENTS_VERSION = 1, 2
 
 _HASH = re.compile("[0-9a-f]{64}")
 
@@ -102,6 +105,13 @@ class Manifest:
     skipped: tuple[Skipped, ...]
     remarks: tuple[str, ...]
     fingerprint: str
+    #: The record of the autoencoder that made what it holds, if it holds latents.
+    latents: dict[str, Any] | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Kind of number that the shards hold."""
+        return dtype_of(self.latents)
 
     @property
     def count(self) -> int:
@@ -110,7 +120,8 @@ class Manifest:
 
     def record(self) -> dict[str, Any]:
         """Plain data."""
-        return {"format": "patchtrace store", "version": VERSION, **_record(self)}
+        version = VERSION if self.latents is None else LATENTS_VERSION
+        return {"format": "patchtrace store", "version": version, **_record(self)}
 
     @property
     def sha256(self) -> str:
@@ -129,10 +140,10 @@ class Manifest:
                 f"the store {str(store)!r} is not finished: run `patchtrace index` again, it resumes where it stopped"
             )
         record = read_sealed(store / MANIFEST)
-        if record.get("version") != VERSION:
+        if record.get("version") not in (VERSION, LATENTS_VERSION):
             raise PatchtraceError(
-                f"the store {str(store)!r} has version {record.get('version')!r}, and this program reads {VERSION}: "
-                "index the images again, to a new store"
+                f"the store {str(store)!r} has version {record.get('version')!r}, and this program reads {VERSION} and "
+                f"{LATENTS_VERSION}: index the images again, to a new store"
             )
         with _checking(store / MANIFEST):
             return cls(
@@ -154,6 +165,7 @@ class Journal:
     shape: tuple[int, int, int] | None = None
     shards: tuple[ShardEntry, ...] = ()
     skipped: tuple[Skipped, ...] = ()
+    latents: dict[str, Any] | None = None
 
     def write(self, store: Path) -> None:
         """Record it."""
@@ -161,17 +173,23 @@ class Journal:
 
     @classmethod
     def read(
-        cls, store: Path, base: str, sources: tuple[str, ...] | None = None, decoding: Decoding | None = None
+        cls,
+        store: Path,
+        base: str,
+        sources: tuple[str, ...] | None = None,
+        decoding: Decoding | None = None,
+        latents: dict[str, Any] | None = None,
     ) -> Journal:
         """The journal that continues this state, with these sources and rules if any are given; else an empty one."""
-        empty = cls(base, sources or (), decoding)
+        empty = cls(base, sources or (), decoding, latents=latents)
         try:
             record = read_sealed(store / JOURNAL)
             journal = cls(str(record["base"]), tuple(map(str, record["sources"])), **_common(record))
         except (OSError, KeyError, TypeError, ValueError):
             return empty  # nothing is lost but time
         same = journal.base == base and sources in (None, journal.sources) and decoding in (None, journal.decoding)
-        return journal if same else empty
+        # without sources it is only asked which files are in use
+        return journal if same and (sources is None or latents == journal.latents) else empty
 
 
 class Marks(NamedTuple):
@@ -259,6 +277,7 @@ def _common(record: dict[str, Any]) -> dict[str, Any]:
         "shards": tuple(ShardEntry(**item) for item in shards),
         "decoding": None if record["decoding"] is None else Decoding.from_record(record["decoding"]),
         "skipped": tuple(Skipped(**item) for item in record["skipped"]),
+        "latents": None if record.get("latents") is None else recorded(record["latents"]).record(),
     }
 
 
@@ -267,7 +286,14 @@ def _record(state: Manifest | Journal) -> dict[str, Any]:
     record = asdict(state)
     for item in record["skipped"]:
         del item["of"]
+    if record["latents"] is None:  # as the record of pictures has always been
+        del record["latents"]
     return record
+
+
+def dtype_of(latents: Mapping[str, Any] | None) -> np.dtype[Any]:
+    """Kind of number in the shards of pictures, or of latents with this record."""
+    return np.dtype(np.uint8) if latents is None else DTYPE
 
 
 def _plain(record: object) -> bytes:
@@ -300,7 +326,9 @@ def read_sealed(path: Path) -> dict[str, Any]:
 def _checking(path: Path) -> Iterator[None]:
     try:
         yield
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except Damaged:
+        raise
+    except (KeyError, TypeError, ValueError, RecursionError, PatchtraceError) as error:
         raise Damaged(
             f"{path.name} of the store {str(path.parent)!r} is damaged ({str(error) or type(error).__name__}): "
             "remove the store and index the images again"

@@ -30,31 +30,37 @@ class StorePixels(LazyPixels):
         Channels, height, width.
     shard_of, row_of : int arrays (images,)
         Where each image is.
+    dtype : dtype
+        ``uint8``, or ``float16`` of latents.
     """
 
-    def __init__(self, shards: list[Shard], shape: tuple[int, ...], shard_of: Places, row_of: Places) -> None:
-        super().__init__((len(row_of), *shape), np.dtype(np.uint8))
+    def __init__(
+        self, shards: list[Shard], shape: tuple[int, ...], shard_of: Places, row_of: Places, dtype: np.dtype[Any]
+    ) -> None:
+        super().__init__((len(row_of), *shape), dtype)
         self._shards, self._shard_of, self._row_of = shards, shard_of, row_of
         self._known: tuple[tuple[str, ...], str] | None = None
 
     @classmethod
-    def of(cls, store: Path, shards: Sequence[ShardEntry], shape: tuple[int, int, int]) -> StorePixels:
+    def of(
+        cls, store: Path, shards: Sequence[ShardEntry], shape: tuple[int, int, int], dtype: np.dtype[Any]
+    ) -> StorePixels:
         """All live images of these shards; whether the files are there and as long as they were is seen at once."""
-        opened = [Shard(store, entry, shape) for entry in shards]
+        opened = [Shard(store, entry, shape, dtype) for entry in shards]
         for number, shard in enumerate(opened):
             shard.open(hold=number < HELD)
         rows = [entry.live_rows() for entry in shards]
         shard_of = np.repeat(np.arange(len(rows), dtype=np.int32), [len(part) for part in rows])
-        return cls(opened, shape, shard_of, np.concatenate(rows) if rows else np.zeros(0, np.int32))
+        return cls(opened, shape, shard_of, np.concatenate(rows) if rows else np.zeros(0, np.int32), dtype)
 
-    def __getitem__(self, key: Any, /) -> NDArray[np.uint8]:
+    def __getitem__(self, key: Any, /) -> NDArray[Any]:
         if isinstance(key, tuple):
             first, *rest = key
             images = self[first]
             return images[tuple(rest) if images.ndim == 3 else (slice(None), *rest)]
         chosen = np.arange(len(self))[key]
         places = np.atleast_1d(chosen)
-        images = np.empty((len(places), *self.shape[1:]), dtype=np.uint8)
+        images = np.empty((len(places), *self.shape[1:]), dtype=self.dtype)
         shard_of, row_of = self._shard_of[places], self._row_of[places]
         # consecutive rows are read at once
         breaks = np.flatnonzero((np.diff(shard_of) != 0) | (np.diff(row_of) != 1)) + 1
@@ -64,7 +70,7 @@ class StorePixels(LazyPixels):
 
     def select(self, places: Places) -> StorePixels:
         """The images at these places, still on disk."""
-        return StorePixels(self._shards, self.shape[1:], self._shard_of[places], self._row_of[places])
+        return StorePixels(self._shards, self.shape[1:], self._shard_of[places], self._row_of[places], self.dtype)
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process: only the shards that hold these images, not yet opened."""

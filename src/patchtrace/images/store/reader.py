@@ -18,6 +18,7 @@ from patchtrace.images.sources.base import Opened, Reading, Source, is_url
 from patchtrace.images.store.manifest import LOCK, MANIFEST, Damaged, Manifest, Table
 from patchtrace.images.store.pixels import StorePixels
 from patchtrace.images.store.shards import live_ids, read_table
+from patchtrace.latents import recorded
 
 #: How often a state may be replaced, and its files deleted, while it is being opened.
 _ATTEMPTS = 5
@@ -52,7 +53,7 @@ def _opened(path: Path, rules: Decoding, attempts: int) -> Opened:
     manifest = Manifest.read(path)
     check_rules(path, manifest, rules)
     try:
-        pixels = StorePixels.of(path, manifest.shards, manifest.shape)
+        pixels = StorePixels.of(path, manifest.shards, manifest.shape, manifest.dtype)
         ids = live_ids(path, manifest.shards)
     except Damaged:
         # a writer and its gc may have been faster than we were
@@ -62,13 +63,16 @@ def _opened(path: Path, rules: Decoding, attempts: int) -> Opened:
     root = _root([source.path for source in manifest.sources])
     originals = Originals(path, root, pixels, ids) if root is not None else ()
     pixels.know(ids, manifest.fingerprint)
-    return Opened(pixels, ids, manifest.skipped, manifest.decoding, manifest.remarks, originals)
+    autoencoder = None if manifest.latents is None else recorded(manifest.latents)
+    return Opened(pixels, ids, manifest.skipped, manifest.decoding, manifest.remarks, originals, autoencoder)
 
 
 def check_rules(store: Path, manifest: Manifest, rules: Decoding) -> None:
     """Refuse rules other than those by which the pictures of the store were made."""
     channels, height, width = manifest.shape
     made = manifest.decoding or Decoding()
+    if manifest.latents is not None:
+        height, width = recorded(manifest.latents).picture_size((height, width))
     stored = {"grey": channels == 1, "size": (height, width)}
     differing = ", ".join(
         f"{name}={getattr(rules, name)!r}"

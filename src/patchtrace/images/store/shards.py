@@ -23,11 +23,12 @@ from patchtrace.images.store.item import Task
 from patchtrace.images.store.manifest import SHARDS, Damaged, ShardEntry, Table
 
 #: A shard ends at so many images or so many bytes, whichever comes first: what a killed run may have to do again.
-SHARD_IMAGES, SHARD_BYTES = 8192, 64 << 20
+#: Latents take a hundred times as long to make as pixels.
+SHARD_IMAGES, SHARD_BYTES, LATENT_SHARD_BYTES = 8192, 64 << 20, 8 << 20
 _CHUNK = 1 << 20
 
 
-def write_shard(store: Path, pixels: NDArray[np.uint8], table: Table) -> ShardEntry:
+def write_shard(store: Path, pixels: NDArray[Any], table: Table) -> ShardEntry:
     """Write the images (images, channels, height, width) and what is known of them."""
     stream = io.BytesIO()
     np.save(stream, pixels, allow_pickle=False)
@@ -71,10 +72,10 @@ def live_ids(store: Path, entries: Iterable[ShardEntry]) -> tuple[str, ...]:
 class Shard:
     """The pixels of one shard, read by row. Its hash is checked before the first of them is given out."""
 
-    def __init__(self, store: Path, entry: ShardEntry, shape: tuple[int, int, int]) -> None:
+    def __init__(self, store: Path, entry: ShardEntry, shape: tuple[int, int, int], dtype: np.dtype[Any]) -> None:
         self.path = store / SHARDS / f"{entry.pixels}.npy"
         self.entry = entry
-        self._image = int(np.prod(shape))
+        self._image = int(np.prod(shape)) * dtype.itemsize
         self._offset = entry.bytes - entry.rows * self._image
         self._handle: int | None = None
         self._checked = False
@@ -103,12 +104,12 @@ class Shard:
             raise _damaged(self.path, "is not what was written")
         self._checked = True
 
-    def read(self, row: int, into: NDArray[np.uint8]) -> None:
+    def read(self, row: int, into: NDArray[Any]) -> None:
         """Fill ``into`` (images, channels, height, width) with consecutive rows, from ``row`` on."""
         if not self._checked:
             self.check()
         with self._opened() as handle:
-            rest = into.reshape(-1).data
+            rest = into.reshape(-1).view(np.uint8).data
             place = self._offset + row * self._image
             while rest:
                 got = os.preadv(handle, [rest], place)
@@ -141,8 +142,10 @@ class Shard:
 class ShardBuilder:
     """Collects images and writes a shard whenever there are enough."""
 
-    def __init__(self, store: Path, shape: tuple[int, int, int] | None, shard_images: int) -> None:
-        self.store, self.shape, self._most = store, shape, shard_images
+    def __init__(
+        self, store: Path, shape: tuple[int, int, int] | None, shard_images: int, dtype: np.dtype[Any]
+    ) -> None:
+        self.store, self.shape, self._most, self._dtype = store, shape, shard_images, dtype
         self.written: list[ShardEntry] = []
         self._pixels = bytearray()
         self._table = Table()
@@ -150,8 +153,9 @@ class ShardBuilder:
     @property
     def limit(self) -> int:
         """Most images in a shard."""
-        image = int(np.prod(self.shape)) if self.shape else 1
-        return max(1, min(self._most, SHARD_BYTES // image))
+        image = int(np.prod(self.shape)) * self._dtype.itemsize if self.shape else 1
+        most = SHARD_BYTES if self._dtype == np.uint8 else LATENT_SHARD_BYTES
+        return max(1, min(self._most, most // image))
 
     def expect(self, shape: tuple[int, int, int], name: str = "the array") -> None:
         """Refuse images of another size than those that are there."""
@@ -175,7 +179,7 @@ class ShardBuilder:
         if not len(self._table):
             return False
         assert self.shape is not None
-        images = np.frombuffer(self._pixels, dtype=np.uint8).reshape(-1, *self.shape)
+        images = np.frombuffer(self._pixels, dtype=self._dtype).reshape(-1, *self.shape)
         self.written.append(write_shard(self.store, images, self._table))
         self._pixels, self._table = bytearray(), Table()
         return True

@@ -19,6 +19,7 @@ from patchtrace.images.store.pool import MEMORY, TIMEOUT, default_jobs
 from patchtrace.images.store.reader import check_rules, is_store
 from patchtrace.images.store.shards import Shard, read_table
 from patchtrace.images.store.update import Update, Updated
+from patchtrace.latents import Autoencoder, load_autoencoder, recorded
 from patchtrace.progress import Progress, Watch
 
 #: Processes that decode; each takes some 30 MB and a file descriptor.
@@ -70,6 +71,7 @@ class Store:
         jobs: int | None = None,
         timeout: float = TIMEOUT,
         memory: int = MEMORY,
+        latents: str | Autoencoder | None = None,
         progress: Progress | None = None,
         shard_images: int | None = None,
     ) -> Updated:
@@ -93,6 +95,9 @@ class Store:
             Seconds that an image may take. One that takes longer is listed as unreadable.
         memory : int, default 4 GiB
             Bytes that a process may take to decode an image, where the system can enforce it.
+        latents : Autoencoder or str, optional
+            Keep pictures as latents of this autoencoder, in half precision; see
+            :func:`patchtrace.latents.load_autoencoder`. Later updates have that of the first.
         progress : callable, optional
             Called with (done, total).
         shard_images : int, default 8192
@@ -114,6 +119,7 @@ class Store:
         asked = None if sources is None else tuple(source.address for source in find(list(sources)))
         options: dict[str, Any] = {"key": key, "layout": layout, "follow_symlinks": follow_symlinks}
         self._may_be_made(asked)
+        autoencoder = None if latents is None else load_autoencoder(latents)
         with self._locked():
             base = self.manifest() if (self.path / MANIFEST).exists() else None
             rules, trusted = decoding or Decoding(), True
@@ -129,12 +135,13 @@ class Store:
                     )
                 trusted = asked == before and options == base.options
                 check_rules(self.path, base, rules)
-                rules = base.decoding or Decoding(size=base.shape[1:], grey=base.shape[0] == 1)
+                autoencoder = _same_autoencoder(self.path, base, autoencoder)
+                rules = base.decoding or _rules_of(base)
             elif asked is None:
                 raise PatchtraceError(f"the store {str(self.path)!r} is not finished: give the images to index")
             try:
                 (self.path / SHARDS).mkdir(exist_ok=True)
-                update = Update(self.path, base, asked, options, rules, trusted, shard_images)
+                update = Update(self.path, base, asked, options, rules, trusted, shard_images, autoencoder)
                 return update.run(jobs, timeout, memory, Watch.of(progress))
             except OSError as error:
                 raise PatchtraceError(
@@ -159,7 +166,10 @@ class Store:
             return [str(error)]
         found = []
         for entry in manifest.shards:
-            for check in (Shard(self.path, entry, manifest.shape).check, partial(read_table, self.path, entry)):
+            for check in (
+                Shard(self.path, entry, manifest.shape, manifest.dtype).check,
+                partial(read_table, self.path, entry),
+            ):
                 try:
                     check()
                 except Damaged as error:
@@ -213,3 +223,26 @@ class Store:
                     f"another process is writing the store {str(self.path)!r}: wait until it is done"
                 ) from None
             yield
+
+
+def _rules_of(base: Manifest) -> Decoding:
+    """The rules of a store that was made from an array, by what it holds."""
+    channels, height, width = base.shape
+    if base.latents is None:
+        return Decoding(size=(height, width), grey=channels == 1)
+    return Decoding(size=recorded(base.latents).picture_size((height, width)))
+
+
+def _same_autoencoder(store: Path, base: Manifest, given: Autoencoder | None) -> Autoencoder | None:
+    """The autoencoder that an update has: that of the store, wherever its weights are now."""
+    if base.latents is None:
+        if given is not None:
+            raise PatchtraceError(
+                f"the store {str(store)!r} holds pictures: latents need another store, made with latents= (--latents)"
+            )
+        return None
+    before = recorded(base.latents)
+    if given is None:
+        return before
+    before.check_same(given, f"the store {str(store)!r}")
+    return given

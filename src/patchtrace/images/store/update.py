@@ -7,15 +7,17 @@ from whichever has it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Decoding, Skipped, Unreadable
+from patchtrace.images.encoding import Encoding, PixelType
 from patchtrace.images.pixels import fingerprint
 from patchtrace.images.sources.base import Payload, Reading, find, joined, none_readable, parts, with_crop
 from patchtrace.images.sources.remote import fetched_ahead
@@ -23,10 +25,11 @@ from patchtrace.images.store import shards
 from patchtrace.images.store.compact import compacted
 from patchtrace.images.store.item import Task, origin_of, tasks
 from patchtrace.images.store.known_rows import KnownRows
-from patchtrace.images.store.manifest import JOURNAL, Journal, Manifest, Marks, Origin
+from patchtrace.images.store.manifest import JOURNAL, Journal, Manifest, Marks, Origin, dtype_of
 from patchtrace.images.store.pixels import StorePixels
 from patchtrace.images.store.pool import Pool
 from patchtrace.images.store.reader import is_store
+from patchtrace.latents import Autoencoder
 from patchtrace.progress import Watch
 
 
@@ -64,6 +67,8 @@ class Update:
         Whether a file with the size and time that are known is taken for the same without reading it.
     shard_images : int, optional
         Most images in a shard.
+    autoencoder : Autoencoder, optional
+        The one whose latents are kept, in place of pixels.
     """
 
     store: Path
@@ -73,6 +78,7 @@ class Update:
     rules: Decoding
     trusted: bool
     shard_images: int | None = None
+    autoencoder: Autoencoder | None = None
 
     def __post_init__(self) -> None:
         self.found = find(list(self.paths))
@@ -84,9 +90,13 @@ class Update:
             self.rules = cut
         elif cut != self.rules:
             self._remarks = []
-        self._journal = Journal.read(self.store, self.base.sha256 if self.base else "", self.paths, self.rules)
+        self._latents = None if self.autoencoder is None else self.autoencoder.record()
+        base = self.base.sha256 if self.base else ""
+        self._journal = Journal.read(self.store, base, self.paths, self.rules, self._latents)
         self._known = KnownRows(self.store, self.base, self._journal)
-        self._builder = shards.ShardBuilder(self.store, self._known.shape, self.shard_images or shards.SHARD_IMAGES)
+        most = self.shard_images or shards.SHARD_IMAGES
+        self._builder = shards.ShardBuilder(self.store, self._known.shape, most, dtype_of(self._latents))
+        self._encoding = Encoding(self.autoencoder)
         self._skipped: list[Skipped] = []
         self._changed = 0
 
@@ -120,14 +130,12 @@ class Update:
         images = self.found[0].opened(reading)
         if images.pixels.dtype != np.uint8:
             raise PatchtraceError(f"the array holds {images.pixels.dtype}: a store is for pictures, in uint8")
-        channels, height, width = images.pixels.shape[1:]
-        self._builder.expect((channels, height, width))
         for index, name in enumerate(images.ids):
-            pixels = np.ascontiguousarray(images.pixels[index]).tobytes()
-            digest = hashlib.sha256(pixels).hexdigest()
-            task = Task(name, b"", Marks(len(pixels), container=origin.path))
+            pixels = np.ascontiguousarray(images.pixels[index])
+            digest = hashlib.sha256(pixels.data).hexdigest()
+            task = Task(name, b"", Marks(pixels.nbytes, container=origin.path))
             if not self._known.take(task, digest):
-                self._add(task, pixels, digest, digest)
+                self._make(task, pixels, digest, digest)
             progress(index + 1, len(images.ids))
         return images.decoding
 
@@ -166,12 +174,26 @@ class Update:
             return
         task.marks = task.marks._replace(**{name: answer[name] for name in ("size", "stamp") if name in answer})
         if "pixels" in answer:
-            self._builder.expect(tuple(answer["shape"]), task.id)
-            self._add(task, task.pixels, answer["source"], answer["pixels"])
+            pixels = np.frombuffer(task.pixels, np.uint8).reshape(answer["shape"])
+            task.pixels = b""
+            self._make(task, pixels, answer["source"], answer["pixels"])
         elif "source" in answer and not self._known.take(task, answer["source"]):
             # the only image with this content is taken: the source has it twice by now
-            pixels = self._known.pixels_of(task.id, answer["source"])
-            self._add(task, pixels, answer["source"], hashlib.sha256(pixels).hexdigest())
+            known = self._known.pixels_of(task.id, answer["source"])
+            self._add(task, known, answer["source"], hashlib.sha256(known).hexdigest())
+
+    def _make(self, task: Task, pixels: NDArray[np.uint8], source: str, digest: str) -> None:
+        """Add a picture, or its latents as soon as they are made; ``digest`` is that of its pixels in any case."""
+        if self.autoencoder is None:
+            self._builder.expect((pixels.shape[0], pixels.shape[1], pixels.shape[2]), task.id)
+        else:
+            height, width = self.autoencoder.latent_size((pixels.shape[1], pixels.shape[2]))
+            self._builder.expect((self.autoencoder.channels, height, width), task.id)
+        self._take(self._encoding.add((task, source, digest), pixels))
+
+    def _take(self, made: Iterable[tuple[tuple[Task, str, str], PixelType]]) -> None:
+        for (task, source, digest), pixels in made:
+            self._add(task, pixels.tobytes(), source, digest)
 
     def _add(self, task: Task, pixels: bytes, source: str, digest: str) -> None:
         self._changed += self._known.was_there(task.id)
@@ -186,18 +208,22 @@ class Update:
 
     def _commit(self, decoding: Decoding | None) -> Updated:
         """Write what is left to write, and then the manifest."""
+        self._take(self._encoding.rest())
         if self._builder.flush():
             self._record()
         shape, entries = self._builder.shape, self._known.entries() + self._builder.written
         if not entries or shape is None:
             raise none_readable(self._skipped, self._remarks)
-        entries = compacted(self.store, entries, shape, self._builder.limit)
+        entries = compacted(self.store, entries, shape, dtype_of(self._latents), self._builder.limit)
         if self.base and tuple(entries) == self.base.shards:
             digest = self.base.fingerprint
         else:  # that of the same images in memory; reads all of them, which also sees that they are what was written
-            digest = fingerprint(StorePixels.of(self.store, entries, shape), shards.live_ids(self.store, entries))
+            pixels = StorePixels.of(self.store, entries, shape, dtype_of(self._latents))
+            digest = fingerprint(pixels, shards.live_ids(self.store, entries))
         skipped, remarks = tuple(self._skipped), tuple(self._remarks)
-        manifest = Manifest(shape, tuple(entries), decoding, self.origins, self.options, skipped, remarks, digest)
+        manifest = Manifest(
+            shape, tuple(entries), decoding, self.origins, self.options, skipped, remarks, digest, self._latents
+        )
         if not self.base or manifest.record() != self.base.record():
             manifest.write(self.store)
         (self.store / JOURNAL).unlink(missing_ok=True)

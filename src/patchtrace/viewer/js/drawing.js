@@ -86,6 +86,14 @@ function outlinePolygon(context, full, polygon) {
   }
 }
 
+/** A part of a picture; box in pixels of what was compared, height and width of it. */
+function paintPart(canvas, picture, box, height, width) {
+  const sx = picture.naturalWidth / width, sy = picture.naturalHeight / height;
+  canvas.width = canvas.height = 160;
+  canvas.getContext("2d").drawImage(picture, box.x0 * sx, box.y0 * sy, (box.x1 - box.x0) * sx, (box.y1 - box.y0) * sy,
+    0, 0, canvas.width, canvas.height);
+}
+
 function outline(context, rect, colour, thick) {
   for (const [style, width] of [["rgba(0,0,0,.65)", thick + 2], [colour, thick]]) {
     context.strokeStyle = style;

@@ -5,7 +5,8 @@ const AT_ONCE = 4;
 class Evidence {
   /** loaded(image): its maps are there, or could not be loaded. */
   constructor(model, { signal, loaded }) {
-    Object.assign(this, { model, signal, loaded, queue: [], loading: 0, pictures: new Map() });
+    Object.assign(this, { model, signal, loaded, queue: [], loading: 0, pictures: new Map(),
+      frames: new Map() });
   }
 
   need(images) {
@@ -44,6 +45,15 @@ class Evidence {
     if (!this.pictures.has(entry.pixels)) this.pictures.set(entry.pixels,
       loadPixels(entry.pixels, this.model.height, this.model.width));
     return this.pictures.get(entry.pixels);
+  }
+
+  /** A picture without waiting: null until it is there, then act is called. */
+  pictureNow(source, act) {
+    if (!this.frames.has(source)) {
+      this.frames.set(source, null);
+      loadPicture(source).then((picture) => { this.frames.set(source, picture); act(); }, () => {});
+    }
+    return this.frames.get(source);
   }
 
   /** The same without waiting: null until they are there, then act is called. */

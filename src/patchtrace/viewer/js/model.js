@@ -139,6 +139,12 @@ class Model {
     return this.chosen.reduce((best, s) => (best < 0 || order(s) < order(best) ? s : best), -1);
   }
 
+  /** Of latents, the query under the noise of that step as the decoder sees it; else nothing. */
+  noisy() {
+    const step = this.steps[this.lead()];
+    return step && this.view.levels[step.level].picture;
+  }
+
   /** The patch whose middle is the pixel, as {r, c, k}. */
   patchAt(step, y, x) {
     const middle = step.pad - ((step.extent - 1) >> 1);

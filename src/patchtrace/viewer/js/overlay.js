@@ -4,7 +4,7 @@ const MOST_LINES = 12;
 
 /** The text and the two patches beside the query. */
 class PatchPanel {
-  /** act: pixels(entry), null until they are there; say(words) to screen readers. */
+  /** act: pixels(entry) and picture(source), null until they are there; say(words) to screen readers. */
   constructor(query, model, state, act) {
     Object.assign(this, { query, model, state, act, described: null });
     this.insets = ["query patch, noised", "best patch, scaled"].map((label) => {
@@ -41,12 +41,31 @@ class PatchPanel {
       make("p", { className: "pt-quiet" },
         `Row ${patch.r + 1}, column ${patch.c + 1}; its row ${pair.row + 1}, column ${pair.column + 1}` +
         `${viewed(pair.crop)}. ` +
-        `${step.extent} × ${step.extent} pixels${pooled}, t = ${step.t}${place ? `, ${place}` : ""}.`));
+        `${step.extent} × ${step.extent} ${this.unit(step)}${pooled}, t = ${step.t}${place ? `, ${place}` : ""}.`));
     this.act.say(`Row ${patch.r + 1}, column ${patch.c + 1}: ${shortName(image.id)} accounts for ${line}`);
+    if (model.view.latents) return this.drawParts(step, patch, pair, key);
     const own = this.act.pixels(this.query), theirs = this.act.pixels(image);
     this.described = own && theirs ? key : null;
     if (own && theirs) this.drawInsets(model.compared(own, s, patch.r, patch.c, true),
       model.compared(seen(theirs, pair.crop, model.height, model.width), s, pair.row, pair.column, false));
+  }
+
+  unit(step) {
+    const { latents } = this.model.view, side = latents && latents.factor * step.extent;
+    return latents ? `latents (${side} × ${side} pixels)` : "pixels";
+  }
+
+  /** Latents are shown as parts of pictures: the query as the decoder sees it under noise, and the image. */
+  drawParts(step, patch, pair, key) {
+    const { model } = this, { picture } = model.view.levels[step.level];
+    const sources = [picture || this.query.frame, pair.image.frame];
+    const found = sources.map((source) => this.act.picture(source));
+    this.insets[0].caption.textContent = picture ? "query patch, noised and decoded" : "query patch, without its noise";
+    this.insets[1].caption.textContent = "best patch";
+    this.described = found.every(Boolean) ? key : null;
+    if (!this.described) return;
+    const boxes = [model.box(step, patch.r, patch.c), pair.box];
+    found.forEach((image, i) => paintPart(this.insets[i].canvas, image, boxes[i], model.height, model.width));
   }
 
   drawInsets(...patches) {

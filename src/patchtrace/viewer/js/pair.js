@@ -223,7 +223,8 @@ class Pair {
       } else {
         this.place(context, rect, maps.difference.canvas);
         const mean = percent(maps.difference.mean);
-        caption.textContent = `Difference of the pixels as compared: ${mean} of full range on average`;
+        const what = this.model.view.latents ? "the pictures, a square for each latent" : "the pixels as compared";
+        caption.textContent = `Difference of ${what}: ${mean} of full range on average`;
       }
       canvas.setAttribute("aria-label", caption.textContent);
       const on = mode === "side" ? which : order[0];

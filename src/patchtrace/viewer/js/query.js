@@ -52,7 +52,8 @@ class QueryPicture {
   }
 
   draw() {
-    const { state } = this, source = state.asCompared ? this.query.pixels : this.query.frame;
+    const { state } = this, source = state.asCompared ? this.model.noisy() || this.query.pixels
+      : this.query.frame;
     if (this.frame.getAttribute("src") !== source) this.frame.src = source;
     this.drawNote();
     const mosaic = state.over === "mosaic" && this.mosaic, shown = mosaic ? this.drawMosaic() : this.drawHeat();

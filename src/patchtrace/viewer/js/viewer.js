@@ -70,7 +70,8 @@ function mount(element, view, { facts: withFacts = true } = {}) {
   controls.allow(Boolean(mosaic));
   const picture = new QueryPicture(root, query, model, state, mosaic);
   const panel = new PatchPanel(query, model, state, { say,
-    pixels: (entry) => evidence.pixelsNow(entry, () => changed("overlay")) });
+    pixels: (entry) => evidence.pixelsNow(entry, () => changed("overlay")),
+    picture: (source) => evidence.pictureNow(source, () => changed("overlay")) });
   const overlay = new Overlay(root, picture.element, model, state, panel);
   const relayout = () => {
     picture.relayout();
