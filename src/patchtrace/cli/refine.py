@@ -57,8 +57,8 @@ def refine(context: click.Context, /, run: Path, **options: Any) -> int:
     with progress_bar("comparing", quiet) as progress:
         result = method.attribute(queries, start=before, progress=progress)
     # null and verdicts are about the pictures, not about draws
-    known = {"null": before.null, "verdicts": before.verdicts}
-    result = replace(result, facts={**result.facts, "opened": before.facts["opened"]}, **known)
+    facts = {**result.facts, "opened": before.facts["opened"]}
+    result = replace(result, facts=facts, null=before.null, verdicts=before.verdicts)
     output = options["output"] or run
     if options["verdicts"]:
         result = with_verdicts(result, queries, train, top, compute, quiet=quiet, silent=True)
