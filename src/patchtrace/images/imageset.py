@@ -31,7 +31,7 @@ from patchtrace.latents.autoencoder import DTYPE as LATENTS
 from patchtrace.progress import Progress, Watch
 
 #: The longest side at which a picture behind latents is shown, in pixels: a patch is a square of it.
-LATENTS_FRAME = 512
+LATENTS_FRAME = 384
 
 
 @dataclass(frozen=True, eq=False, init=False)
