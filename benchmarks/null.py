@@ -302,7 +302,7 @@ def table() -> None:
     print("\n| p-values of unrelated pictures | at most 0.01 | 0.05 | 0.1 | distance from uniform (p) |")
     print("|---|---|---|---|---|")
     for name in results:
-        for kind, found in results[name]["uniform"].items():
+        for kind, found in results[name].get("uniform", {}).items():
             below = " | ".join(f"{100 * part:.1f} %" for part in found["below"].values())
             print(f"| {name}, {kind} | {below} | {found['distance']:.3f} ({found['p']:.2f}) |")
 
@@ -314,7 +314,7 @@ def figure() -> None:
     drawing, axes = plt.subplots(1, 2, figsize=(9, 4), sharey=True, layout="constrained")
     for axis, kind in zip(axes, ("controls", "members"), strict=True):
         axis.plot([0, 1], [0, 1], color="#999999", linewidth=1)
-        for name, found in ((name, known()[name]) for name in SETS if name in known()):
+        for name, found in ((name, known()[name]) for name in SETS if "uniform" in known().get(name, {})):
             p = np.sort(found["uniform"][kind]["values"])
             axis.step(p, np.arange(1, len(p) + 1) / len(p), where="post", label=name)
         axis.set(title=f"null by {kind}", xlabel="p-value", xlim=(0, 1), ylim=(0, 1))
