@@ -263,3 +263,9 @@ def test_hashes_of_a_store_tell_equal_pictures(photos, autoencoder, tmp_path):
     store = Store(tmp_path / "store")
     store.update([folder], decoding=Decoding(size=(64, 64)), latents=autoencoder)
     assert store.duplicates() == [["card-000.png", "card-again.png"]]
+
+
+def test_a_copy_is_seen_in_the_pictures_behind_latents(photos, autoencoder, store):
+    train, query = ImageSet.open(store), ImageSet.open(photos / "card-003.png", size=64, latents=autoencoder)
+    found = NDA(RECIPE).fit(train).attribute(query).with_verdicts(query, train, images=[3, 4])
+    assert [found.verdict(0, index).kind.value for index in (3, 4)] == ["same picture", "resembles"]

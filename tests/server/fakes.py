@@ -73,7 +73,7 @@ def answer(name: str, images: int = 2) -> Answer:
         for n in range(images)
     ]
     view = {
-        **{"patchtrace": "view", "version": 1, "method": "nda", "query": query, "images": hits},
+        **{"patchtrace": "view", "version": 1, "method": "nda", "query": query, "levels": [], "images": hits},
         "opponents": [{"index": 9, "id": "9.png", "share": 0.0, "frame": "large", "pixels": "small"}],
     }
     evidence = [{"grids": [n]} for n in range(images)]

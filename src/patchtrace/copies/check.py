@@ -31,7 +31,7 @@ def checked(
     Parameters
     ----------
     queries, train : ImageSet
-        Of pictures: of latents there is nothing to see, and no verdict.
+        Of pictures, or of latents with pictures behind them; of other arrays there is nothing to see, and no verdict.
     query : int
         Number of the query.
     indices : sequence of int
@@ -57,7 +57,8 @@ def checked(
     """
     from patchtrace.copies.sight import Sight  # SciPy's filters take a while to load
 
-    if train.shape[0] not in (1, 3) or not indices:
+    seen = train.autoencoder is not None or train.shape[0] in (1, 3)
+    if not seen or not indices:
         return {}
     sight, count = Sight(frame or queries.frame(query, LONGEST)), Counter(progress, len(indices))
 
