@@ -92,7 +92,7 @@ class Schedule:
         """The timestep whose noise share is nearest to this one.
 
         >>> Schedule.named("flow-matching").nearest_t(0.25), Schedule.named("ddpm-linear").nearest_t(0.25)
-        (249, 98)
+        (249, 97)
         """
         if not isinstance(noise_share, int | float) or isinstance(noise_share, bool) or not 0 < noise_share < 1:
             raise PatchtraceError(f"a noise share is {brief(noise_share)}: use a number between 0 and 1, such as 0.25")
