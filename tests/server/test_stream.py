@@ -239,6 +239,8 @@ def test_an_open_pair_stays_open_and_gets_its_maps(page, method):
     page.wait_for_selector(".pt-pair[open] p:text('Its maps come with the last answer.')")
     for go in method.go:
         go.set()
+    page.wait_for_selector(".pt-pair[open] input[type=checkbox]:not([disabled])")
+    page.keyboard.press("h")
     page.wait_for_selector(".pt-pair[open] .pt-legend")
     assert page.locator(".pt-pair h2").inner_text() == "q.png and card-003"
     page.keyboard.press("Escape")

@@ -175,14 +175,15 @@ class ImageList {
       parts.mark.textContent = open ? "~" : "";
       parts.mark.title = open ? "its place may move with more draws of the noise" : "";
       parts.lead.textContent = plain && image.lead ? `${image.lead} the second` : "";
-      parts.verdict.textContent = image.verdict?.found ? image.verdict.words : "";
+      // a verdict makes a tile taller, and nothing moves under the pointer
+      if (!held) parts.verdict.textContent = image.verdict?.found ? image.verdict.words : "";
       parts.fill.style.width = `${100 * (share ?? 0)}%`;
       parts.whisker.hidden = error === null;
       if (error !== null) {
         parts.whisker.style.left = `${100 * Math.max(0, share - error)}%`;
         parts.whisker.style.width = `${100 * (Math.min(1, share + error) - Math.max(0, share - error))}%`;
       }
-      image.item.classList.toggle("pt-found", Boolean(image.verdict?.found));
+      if (!held) image.item.classList.toggle("pt-found", Boolean(image.verdict?.found));
       image.tile.setAttribute("aria-label",
         `${parts.rank.textContent}. ${image.id}, share ${percent(share)}` +
         `${error === null ? "" : ` plus or minus ${percent(error)}`}` +
