@@ -174,8 +174,8 @@ class ImageList {
       const open = plain && image.settled === false;  // that the noise is settled says nothing about a resemblance
       parts.mark.textContent = open ? "~" : "";
       parts.mark.title = open ? "its place may move with more draws of the noise" : "";
-      parts.lead.textContent = plain && image.lead ? `${image.lead} the second` : "";
-      // a verdict makes a tile taller, and nothing moves under the pointer
+      // these make a tile taller, and nothing moves under the pointer
+      if (!held) parts.lead.textContent = plain && image.lead ? `${image.lead} the second` : "";
       if (!held) parts.verdict.textContent = image.verdict?.found ? image.verdict.words : "";
       parts.fill.style.width = `${100 * (share ?? 0)}%`;
       parts.whisker.hidden = error === null;
