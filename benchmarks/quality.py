@@ -147,6 +147,10 @@ REPORTED: dict[str, Recipe | Way] = {
     "3, 5, 5, 7, 9": SMALL,
     "**5, 7, 9, 11, 13** (default)": DEFAULT,
 }
+#: The default as it is now: with mirrored images.
+WITH_MIRRORS = {
+    f"the same, mirrored too, {draws} draws": replace(Recipe.preset("patchtrace"), draws=draws) for draws in (1, 4)
+}
 
 
 class Half:
@@ -275,7 +279,7 @@ def chosen() -> None:
 
 def reported() -> None:
     """LDS of promising recipes on the other half."""
-    judged(Half(1), REPORTED)
+    judged(Half(1), REPORTED | WITH_MIRRORS)
 
 
 def methods() -> None:
@@ -483,7 +487,8 @@ def elsewhere() -> None:
     kept = {}
     for name, (train, queries, truth) in others().items():
         side = train.shape[1]
-        base = {"`cifar`, scaled": scaled(side), "default": replace(Recipe.for_size(side, side), views=())}
+        default = Recipe.for_size(side, side)
+        base = {"`cifar`, scaled": scaled(side), "its patches": replace(default, views=()), "default": default}
         named = {
             f"{label}, {draws} draws": replace(recipe, draws=draws)
             for label, recipe in base.items()
@@ -494,11 +499,12 @@ def elsewhere() -> None:
         found = compare(scores, truth.subsets, truth.losses, resamples=500)
         print(f"\n{name}: {len(queries)} queries, {len(truth.losses)} models\n")
         for draws in (1, 4):
-            one, other = (f"{label}, {draws} draws" for label in ("default", "`cifar`, scaled"))
-            gain = found.difference(one, other)
-            low, high = (100 * end for end in gain.interval)
-            row = [f"{100 * found.results[label].mean:.1f}" for label in (other, one)]
-            row.append(f"{100 * gain.mean:+.1f} ({low:+.1f} to {high:+.1f})")
+            first, *rest = (f"{label}, {draws} draws" for label in base)
+            row = [f"{100 * found.results[first].mean:.1f}"]
+            for label in rest:
+                gain = found.difference(label, first)
+                low, high = (100 * end for end in gain.interval)
+                row += [f"{100 * found.results[label].mean:.1f}", f"{100 * gain.mean:+.1f} ({low:+.1f} to {high:+.1f})"]
             kept[f"{name}, {draws} draws"] = row
             print(f"| {name} | {draws} | {' | '.join(row)} |", flush=True)
     keep("elsewhere", kept)
