@@ -6,7 +6,8 @@
 
 Models and their training are the defaults of ddpm-small (226,531 parameters, 120 epochs). A loss is the mean over 50
 timesteps and 2 noises, the same ones for all models. Losses are kept in benchmarks/results/, 3 KB a model, with the
-pictures that the model of all images generated; models are not.
+pictures that the model of all images generated; models are not. The pictures of truth32 come from cifar2.py, and the
+facts of its truths hold their checksums.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from cifar2 import find, sha256
 from numpy.typing import NDArray
 
 from patchtrace.diffusion import Training
@@ -29,7 +31,6 @@ from patchtrace.files import replacing
 from patchtrace.images import ImageSet
 
 HERE = Path(__file__).resolve().parent
-CIFAR2 = HERE.parent.parent / "shared" / "data" / "cifar2.npz"
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 SETS = ("validation", "generated")
 TIMESTEPS, DRAWS = 50, 2
@@ -42,9 +43,7 @@ Pictures = tuple[Pixels, NDArray[np.generic], Pixels]
 
 def cifar2() -> Pictures:
     """1000 automobiles and horses at 32 x 32, and 200 others."""
-    if not CIFAR2.is_file():
-        sys.exit(f"CIFAR-2 is not at hand: {CIFAR2.name} has to lie in shared/data/ beside the checkout")
-    with np.load(CIFAR2) as archive:
+    with np.load(find()) as archive:
         return archive["train"][:1000], archive["train_label"][:1000], archive["val"][:200]
 
 
@@ -130,6 +129,10 @@ class Truth:
                     losses.append(kept[name])
             facts = {"training": asdict(TRAINING), "seed": seed, "timesteps": TIMESTEPS, "draws": DRAWS}
             facts["subsets"] = numbers
+            for role in ("train", "queries"):
+                images = getattr(benchmark, role)
+                # what `compare` checks, and what everybody can compute: SHA-256 of u8 (images, height, width, channels)
+                facts |= {role: images.fingerprint(), f"{role} sha256": sha256(np.moveaxis(images.pixels[:], 1, -1))}
             ids = benchmark.train.ids, benchmark.queries.ids
             found.append(GroundTruth(benchmark.subsets[numbers], np.stack(losses), *ids, facts))
         return found

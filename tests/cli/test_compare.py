@@ -109,6 +109,31 @@ def test_a_published_truth_without_ids_in_packed_bits(call, truth, runs, tmp_pat
     assert out == call("compare", truth.save(tmp_path / "truth.npz"), runs / "good")[1]
 
 
+def test_a_file_of_scores_is_judged_like_a_run(call, file, runs, tmp_path):
+    np.save(tmp_path / "mine.npy", scores())
+    code, out, err = call("compare", file, runs / "chance", f"good={tmp_path / 'mine.npy'}")
+    assert (code, err) == (0, "")
+    assert out == call("compare", file, runs / "chance", runs / "good")[1]
+    data = json.loads(call("compare", file, runs / "chance", tmp_path / "mine.npy", "--json")[1])
+    assert data["runs"]["mine"] == {"file": str(tmp_path / "mine.npy"), "settings": {}}
+
+
+def test_a_file_of_scores_says_how_many_images_a_packed_truth_is_about(call, truth, tmp_path):
+    np.savez(tmp_path / "plain.npz", subsets=np.packbits(truth.subsets, axis=1), losses=truth.losses)
+    np.savez(tmp_path / "mine.npz", scores=scores())
+    code, out, _ = call("compare", tmp_path / "plain.npz", tmp_path / "mine.npz")
+    assert code == 0
+    assert out == call("compare", truth.save(tmp_path / "truth.npz"), tmp_path / "mine.npz")[1]
+
+
+def test_a_file_of_other_scores_is_refused_in_a_line(call, file, tmp_path):
+    np.save(tmp_path / "mine.npy", scores().T)
+    code, out, err = call("compare", file, f"mine={tmp_path / 'mine.npy'}")
+    assert (code, out) == (1, "")
+    assert "shape (30, 6), and the truth is about 6 queries and 30 images: transpose them" in err
+    assert len(err.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

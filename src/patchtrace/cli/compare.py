@@ -12,7 +12,9 @@ from patchtrace.cli import options as opts
 from patchtrace.cli.common import echo_json, echo_lines, ended, progress_bar
 from patchtrace.cli.kinds import SEED, SOURCE
 from patchtrace.cli.values import check_output, judged_from, places_of, read_pictures
+from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate import GroundTruth, figures, judge
+from patchtrace.evaluate.score_files import SUFFIXES, images_in, read_scores
 from patchtrace.evaluate.scoring import MethodScores, requires_model, score_queries
 
 
@@ -38,11 +40,14 @@ def compare_command(truth: Path, runs: tuple[str, ...], **options: Any) -> int:
 
     TRUTH is a .npz file with subsets of the collection (subsets x images) and the losses of models that were trained
     on them (subsets x queries), as `patchtrace lds` writes it. RUN is a directory that `patchtrace attribute` wrote
-    for the same images and queries, or NAME=DIRECTORY to give it another name. --method scores the queries now.
+    for the same images and queries, or a file with the scores of any method: .npy (queries x images), .npz with such
+    an array named scores, .csv or .parquet with a row for each query and a column for each image, or with columns
+    query, id and score. NAME=RUN gives it another name. --method scores the queries now.
 
     \b
     Examples:
       patchtrace compare truth.npz runs/nda runs/pixel
+      patchtrace compare truth.npz runs/nda mine=scores.npy
       patchtrace compare truth.npz nda=runs/3 pixel=runs/4 --against pixel -o out/
       patchtrace compare truth.npz runs/nda --method pixel --train photos/ --queries others/ --size 16
 
@@ -52,15 +57,17 @@ def compare_command(truth: Path, runs: tuple[str, ...], **options: Any) -> int:
     compare.png.
     """
     output, methods, quiet = options["output"], tuple(dict.fromkeys(options["methods"])), options["quiet"]
-    places = places_of(runs, taken=methods)
+    places = places_of(runs, taken=methods, files=SUFFIXES)
     _check_usage(options, places, methods)
     if output is not None:
         figures.require_matplotlib()
-    results = {name: Attribution.load(place) for name, place in places.items()}
+    results = {name: Attribution.load(place) for name, place in places.items() if place.is_dir()}
     train, queries = read_pictures(options) if methods else (None, None)
-    images = len(train.ids if train else next(iter(results.values())).train_ids)
-    known = GroundTruth.load(truth, images=images)
-    scores = [MethodScores.saved(name, result, known) for name, result in results.items()]
+    known = _truth(truth, train.ids if train else next((each.train_ids for each in results.values()), None), places)
+    scores = [
+        MethodScores.saved(name, results[name], known) if name in results else read_scores(place, known, name)
+        for name, place in places.items()
+    ]
     if train and queries:
         known.check_pictures(train, queries)
         resources = judged_from(options, train, model=options["model"])
@@ -75,10 +82,7 @@ def compare_command(truth: Path, runs: tuple[str, ...], **options: Any) -> int:
     facts = {
         "truth": str(truth),
         "facts": dict(known.facts),
-        "runs": {
-            name: {"directory": str(places[name]), "method": result.method, "settings": dict(result.settings)}
-            for name, result in results.items()
-        },
+        "runs": {found.name: _about(found, places[found.name], results) for found in scores[: len(places)]},
         **{name: options[name] for name in ("resamples", "seed")},
     }
     if options["json"]:
@@ -89,6 +93,26 @@ def compare_command(truth: Path, runs: tuple[str, ...], **options: Any) -> int:
         check_output(output, *options["train"], *options["query"])
         report.write(output, "compare", against, **facts)
     return ended(output, train.skipped + queries.skipped if train and queries else (), quiet=quiet)
+
+
+def _about(scores: MethodScores, place: Path, results: dict[str, Attribution]) -> dict[str, Any]:
+    """What the record of a comparison says of a run."""
+    result = results.get(scores.name)
+    where = {"file": str(place)} if result is None else {"directory": str(place), "method": result.method}
+    return {**where, "settings": dict(scores.settings)}
+
+
+def _truth(truth: Path, train_ids: tuple[str, ...] | None, places: dict[str, Path]) -> GroundTruth:
+    """The truth; where it is packed bits and does not say how many images it is about, runs or files of scores do."""
+    if train_ids is not None:
+        return GroundTruth.load(truth, images=len(train_ids))
+    try:
+        return GroundTruth.load(truth)
+    except PatchtraceError:
+        images = next((count for place in places.values() if (count := images_in(place)) is not None), None)
+        if images is None:
+            raise
+        return GroundTruth.load(truth, images=images)
 
 
 def _check_usage(options: dict[str, Any], places: dict[str, Path], methods: tuple[str, ...]) -> None:

@@ -131,16 +131,21 @@ def training_from(options: Options, **more: Any) -> Training:
     return Training.of(options["model"], seed=options["train_seed"], precision=options["precision"], **changes, **more)
 
 
-def places_of(runs: Iterable[str], taken: Iterable[str] = ()) -> dict[str, Path]:
-    """The directory of each run by its name: the one that was given, or that of the directory."""
+def places_of(runs: Iterable[str], taken: Iterable[str] = (), files: tuple[str, ...] = ()) -> dict[str, Path]:
+    """The directory of each run by its name: the one that was given, or that of the directory.
+
+    With ``files``, these are suffixes of files that are runs too.
+    """
     places: dict[str, Path] = {}
     for run in runs:
         name, equals, place = run.partition("=")
-        if not equals or Path(run).is_dir():  # a directory may have an equals sign in its name
-            name, place = Path(run).resolve().name, run
-        if not Path(place).is_dir():
+        if not equals or Path(run).exists():  # a path may have an equals sign in its name
+            given = Path(run).resolve()
+            name, place = given.stem if given.is_file() else given.name, run
+        if not Path(place).is_dir() and not (files and Path(place).is_file()):
+            other = f", or a file of scores ({', '.join(files)})" if files else ""
             raise click.UsageError(
-                f"{printable(place)} is not a directory: use one that `patchtrace attribute -o` wrote"
+                f"{printable(place)} is not a directory: use one that `patchtrace attribute -o` wrote{other}"
             )
         if name in taken:
             raise click.UsageError(f"{printable(name)}: that name is taken, use another one with NAME={place}")

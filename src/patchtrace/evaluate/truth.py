@@ -138,16 +138,17 @@ class GroundTruth:
 
         Ids that are only numbers identify nothing: then the number of images has to agree, and their order is trusted.
         """
-        self._check(result.train_ids, result.query_ids, result.facts)
+        self.check_ids(result.train_ids, result.query_ids, result.facts)
 
     def check_pictures(self, train: ImageSet, queries: ImageSet) -> None:
         """Refuse other images or queries, or these in another order."""
         try:
-            self._check(train.ids, queries.ids, facts_of(train, queries))
+            self.check_ids(train.ids, queries.ids, facts_of(train, queries))
         except PatchtraceError as error:
             raise PatchtraceError(f"the truth is about other pictures than these: {error}") from error
 
-    def _check(self, train_ids: tuple[str, ...], query_ids: tuple[str, ...], facts: Mapping[str, Any]) -> None:
+    def check_ids(self, train_ids: tuple[str, ...], query_ids: tuple[str, ...], facts: Mapping[str, Any]) -> None:
+        """The same of scores that are known by names, and by the fingerprints in their facts if these have any."""
         for ids, others, what, role in (
             (self.train_ids, train_ids, "training images", "train"),
             (self.query_ids, query_ids, "queries", "queries"),
@@ -162,7 +163,8 @@ class GroundTruth:
                     f"of the {what}, number {place} is {ids[place]!r} in the truth and {others[place]!r} in the "
                     "result: use the same images, in the same order"
                 )
-            own, fingerprint = self.facts.get(role), facts.get(role, {}).get("fingerprint")
+            about = facts.get(role)
+            own, fingerprint = self.facts.get(role), about.get("fingerprint") if isinstance(about, dict) else None
             if isinstance(own, str) and fingerprint not in (None, own):
                 raise PatchtraceError(
                     f"the {what} of the truth and of the result have other pixels: use the same files at the same size"
