@@ -33,7 +33,9 @@ HERE = Path(__file__).resolve().parent
 PICTURES = HERE.parent.parent / "shared" / "data" / "cifar2.npz"
 RESULTS = HERE / "results" / "engine.json"
 PLOT = HERE.parent / "docs" / "performance.png"
-ENGINES = ("native", "torch", "blocked", "tuned", "convolution")
+ENGINES = ("native", "native, avx2", "torch", "blocked", "tuned", "convolution")
+#: Of all levels and scales: presets, and the side of their pictures.
+PRESETS = {"cifar": 32, "patchtrace": 32, "celeba": 64}
 MEMORY = 1 << 30
 #: Memory limit of whole runs.
 BUDGET = "200MB"
@@ -80,7 +82,14 @@ class TunedConvolution(ConvolutionEngine):
         return found
 
 
+def names() -> tuple[str, ...]:
+    """The engines to compare: the native one with its second instruction set only where it has a better one."""
+    return tuple(name for name in ENGINES if name != "native, avx2" or "avx2" in native.instruction_sets()[1:])
+
+
 def engine(name: str, threads: int) -> Engine:
+    if name == "native, avx2":
+        return native.NativeEngine(threads, "avx2")
     if name == "tuned":
         return TunedConvolution(device="cpu", threads=threads)
     device = "cpu" if name in ("torch", "convolution") else None
@@ -146,9 +155,9 @@ def largest_error(result: Any, oracle: Any) -> float:
 
 
 def steps() -> list[dict[str, Any]]:
-    """Every level and scale of both presets, 1 and 2 threads, all engines; and how far each is from the oracle."""
+    """Every level and scale of the presets, 1 and 2 threads, all engines; and how far each is from the oracle."""
     rows = []
-    for preset, side in (("cifar", 32), ("celeba", 64)):
+    for preset, side in PRESETS.items():
         recipe = Recipe.preset(preset)
         block = block_of(pictures(1024 if side == 32 else 48, side))
         for level in recipe.levels:
@@ -157,7 +166,7 @@ def steps() -> list[dict[str, Any]]:
                 how = Comparison.of(scale, recipe)
                 oracle = engine("reference", 1).compare(Question(query, block[:2], how, MEMORY))
                 for threads in (1, 2):
-                    engines = {name: engine(name, threads) for name in ENGINES}
+                    engines = {name: engine(name, threads) for name in names()}
                     if threads == 2:
                         del engines["blocked"]  # has only one
                     row = {
@@ -316,7 +325,9 @@ def roofline() -> dict[str, float]:
     """What the machine can do, from benchmarks/roofline.cpp."""
     with tempfile.TemporaryDirectory() as folder:
         program = str(Path(folder) / "roofline")
-        flags = ["-O3", "-std=c++17", "-fopenmp", "-mavx2", "-mfma", "-ffp-contract=fast"]
+        wide = native.instruction_sets()[0] == "avx512"
+        vectors = ["-DVECTOR=64", "-mavx512f"] if wide else ["-DVECTOR=32", "-mavx2"]
+        flags = ["-O3", "-std=c++17", "-fopenmp", *vectors, "-mfma", "-ffp-contract=fast"]
         subprocess.run(["g++", *flags, str(HERE / "roofline.cpp"), "-o", program], check=True)
         done = subprocess.run([program], capture_output=True, text=True, check=True)
     print(done.stdout.strip())
@@ -335,14 +346,17 @@ def plot(results: dict[str, Any]) -> None:
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
     colours = {
         "native": "#0072b2",
+        "native, avx2": "#56a0d3",
         "torch": "#009e73",
-        "blocked": "#56b4e9",
+        "blocked": "#8a8a8a",
         "tuned": "#e69f00",
         "convolution": "#d55e00",
     }
     rows = [row for row in results["steps"] if row["preset"] == "cifar" and row["threads"] == 1]
     labels = [f"{row['patch']}{'/' + str(row['pool']) if row['pool'] > 1 else ''}\nt {row['t']}" for row in rows]
     for name, colour in colours.items():
+        if name not in rows[0]["seconds"]:
+            continue
         left.plot(labels, [1e3 * row["seconds"][name] for row in rows], "o-", color=colour, label=name)
     left.set(yscale="log", ylabel="ms an image", title="preset cifar, one thread", xlabel="patch / pool, level")
     left.tick_params(axis="x", labelsize=7)

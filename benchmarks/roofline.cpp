@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-typedef float V __attribute__((vector_size(32)));
+typedef float V __attribute__((vector_size(VECTOR)));
 
 constexpr int CHAINS = 10;  // enough independent sums to fill the pipelines
 
@@ -20,7 +20,7 @@ double multiply_adds(int threads) {
         const V factor = V{} + 0.999f, term = V{} + 1e-3f;
         for (long round = 0; round < ROUNDS; ++round) {
             for (int i = 0; i < CHAINS; ++i) sums[i] = sums[i] * factor + term;
-            asm volatile("" ::"x"(sums[0]), "x"(sums[CHAINS - 1]));
+            asm volatile("" ::"v"(sums[0]), "v"(sums[CHAINS - 1]));
         }
         V sum = sums[0];
         for (int i = 1; i < CHAINS; ++i) sum += sums[i];
@@ -55,7 +55,7 @@ double cache_bytes(int threads, std::size_t bytes, bool write) {
 }
 
 int main() {
-    std::printf("{");
+    std::printf("{\"lanes\": %d, ", int(sizeof(V) / sizeof(float)));
     for (int threads = 1; threads <= 2; ++threads)
         std::printf("\"fma_%d\": %.4g, \"read_%d\": %.4g, \"write_%d\": %.4g%s", threads, multiply_adds(threads), threads,
                     cache_bytes(threads, 384 << 10, false), threads, cache_bytes(threads, 384 << 10, true),

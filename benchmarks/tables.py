@@ -31,14 +31,16 @@ def steps(preset: str, threads: int) -> None:
         lines.append(line(f"{row['t']}", f"{row['patch']} / {row['pool']}", row["seconds"], names))
     lines.append(line("all", "", sums, names))
     print(f"{preset}, {threads} thread{'s' * (threads > 1)}\n")
-    table(["t", "patch / pool", *names, "convolution : native", "tuned : native"], lines)
+    beside = ["avx2 : native"] if "native, avx2" in names else []
+    table(["t", "patch / pool", *names, "convolution : native", "tuned : native", *beside], lines)
     worst = {name: max(row["error"][name] for row in rows) for name in names}
     print("largest relative error of a score:", ", ".join(f"{name} {error:.0e}" for name, error in worst.items()), "\n")
 
 
 def line(t: str, what: str, seconds: dict[str, float], names: list[str]) -> list[str]:
     ratios = [f"{seconds[name] / seconds['native']:.0f}" for name in ("convolution", "tuned")]
-    return [t, what, *(ms(seconds[name]) for name in names), *ratios]
+    beside = [f"{seconds['native, avx2'] / seconds['native']:.2f}"] if "native, avx2" in seconds else []
+    return [t, what, *(ms(seconds[name]) for name in names), *ratios, *beside]
 
 
 def whole() -> None:
@@ -86,7 +88,7 @@ def roofline() -> None:
     for row in RESULTS["steps"]:
         if (row["preset"], row["threads"], row["pool"]) != ("cifar", 1, 1) or row["t"] == 500:
             continue
-        taps, vector = row["patch"], 8
+        taps, vector = row["patch"], machine["lanes"]
         inside = 32 - taps + 1
         bands = sum(min(32, a + inside) - max(0, a - inside + 1) for a in range(32))  # tables S(a, b)
         row_of_table = -(-(inside + 3) // vector)
@@ -103,7 +105,7 @@ def roofline() -> None:
 
 if __name__ == "__main__":
     print(RESULTS["machine"], RESULTS["roofline"], "\n")
-    for preset in ("cifar", "celeba"):
+    for preset in ("cifar", "patchtrace", "celeba"):
         for threads in (1, 2):
             steps(preset, threads)
     whole()
