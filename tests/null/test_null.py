@@ -41,38 +41,62 @@ def changed(cards, number, change):
     return ImageSet.open(np.asarray(picture)[None])
 
 
-def slow_agreement(query, image):
-    """By the definition, template by template and place by place, in float64."""
+def slow_ratio(window, there):
+    """The likelihood ratio of two windows, in float64; none if one of them is plain."""
+    if min((window**2).mean(), (there**2).mean()) < module.PLAIN:
+        return 0.0
+    r = (window * there).sum() / np.sqrt((window**2).sum() * (there**2).sum())
+    r = min(max(r, 0), module.MOST_CORRELATION)
+    return -window[0].size * np.log(1 - r * r)
+
+
+def slow_anywhere(query, image):
+    """By the definition, template by template and place by place."""
     best = 0.0
     height, width = query.shape[1:]
+    field = structure(image[None])[0].astype(np.float64)
     for scale in module.SCALES:
         resized = module._resized(query, round(scale * height), round(scale * width))
         for picture in (resized, resized[..., ::-1]):
             drawn = structure(np.ascontiguousarray(picture)[None])[0].astype(np.float64)
-            field = structure(image[None])[0].astype(np.float64)
             for part, places in module.WINDOWS:
                 h, w = (round(part * side) for side in drawn.shape[1:])
                 for top in np.linspace(0, drawn.shape[1] - h, places).round().astype(int):
                     for left in np.linspace(0, drawn.shape[2] - w, places).round().astype(int):
                         window = drawn[:, top : top + h, left : left + w]
-                        if (window**2).mean() < module.PLAIN:
-                            continue
                         for y in range(height - h + 1):
                             for x in range(width - w + 1):
-                                there = field[:, y : y + h, x : x + w]
-                                if (there**2).mean() < module.PLAIN:
-                                    continue
-                                r = (window * there).sum() / np.sqrt((window**2).sum() * (there**2).sum())
-                                r = min(max(r, 0), module.MOST_CORRELATION)
-                                best = max(best, -h * w / 2 * np.log(1 - r * r))
-    return best
+                                best = max(best, slow_ratio(window, field[:, y : y + h, x : x + w]))
+    return best**0.5
 
 
-def test_agreement_is_what_its_definition_says(cards):
+def slow_in_place(query, image):
+    """By the definition, window by window."""
+    best = 0.0
+    height, width = query.shape[1:]
+    drawn, field = (structure(picture[None])[0].astype(np.float64) for picture in (query, image))
+    for own in (drawn, drawn[..., ::-1]):
+        for part in module.SIZES:
+            h, w = round(part * height), round(part * width)
+            for y in range(height - h + 1):
+                for x in range(width - w + 1):
+                    here = np.s_[:, y : y + h, x : x + w]
+                    best = max(best, slow_ratio(own[here], field[here]))
+    return best**0.5
+
+
+@pytest.mark.parametrize(("way", "slow"), [(0, slow_anywhere), (1, slow_in_place)])
+def test_agreement_is_what_its_definition_says(cards, way, slow):
     some = cards.subset([3, 11])
-    found = agreement(cards.subset([7]), some)[0]
+    found = agreement(cards.subset([7]), some)[0, way]
     query = cards.block(7, 8)[0]
-    np.testing.assert_allclose(found, [slow_agreement(query, image) for image in some.block(0, 2)], rtol=1e-3)
+    np.testing.assert_allclose(found, [slow(query, image) for image in some.block(0, 2)], rtol=1e-3)
+
+
+def test_agreement_of_pictures_that_are_not_square_is_what_its_definition_says(cards):
+    wide = ImageSet.open(np.ascontiguousarray(cards.pixels[:4, :, 2:14]))
+    found, (query, image) = agreement(wide.subset([0]), wide.subset([2]))[0, :, 0], wide.block(0, 3)[[0, 2]]
+    np.testing.assert_allclose(found, [slow_anywhere(query, image), slow_in_place(query, image)], rtol=1e-3)
 
 
 def test_agreement_does_not_depend_on_how_a_collection_is_cut(cards, train, monkeypatch):
@@ -100,7 +124,7 @@ def test_a_changed_copy_stands_out_and_so_does_its_source(cards, train, null, ch
 def test_other_pictures_do_not_stand_out_more_often_than_the_rate_says(cards, train):
     """Under exchangeability the number of controls above a query is uniform: over all ways to choose the query."""
     others = cards.subset(range(40, 70))
-    rows = np.log1p(agreement(others, train))
+    rows = agreement(others, train)
     ranks = []
     for query in range(len(rows)):
         z, tops = beside(np.delete(rows, query, axis=0), rows[query])
@@ -114,9 +138,9 @@ def test_members_are_compared_without_themselves_and_their_near_duplicates(cards
     twice = ImageSet.open(pixels)
     null = calibrate(twice, count=len(twice))
     assert null.kind == "members"
-    assert np.isnan(null.rows[3, [3, 40]]).all()
-    assert np.isnan(null.rows[40, [3, 40]]).all()
-    assert np.isnan(null.rows).sum() == len(twice) + 2
+    assert np.isnan(null.rows[3][:, [3, 40]]).all()
+    assert np.isnan(null.rows[40][:, [3, 40]]).all()
+    assert np.isnan(null.rows).sum() == 2 * (len(twice) + 2)
     assert "each without itself" in null.judge(cards.subset([60]), twice).sentence(0)
 
 
@@ -124,7 +148,7 @@ def test_leaving_an_image_out_is_exact(train):
     """What the others have does not depend on the image, so its column can be left out."""
     without = train.subset(range(1, len(train)))
     np.testing.assert_allclose(
-        agreement(train.subset([0]), without)[0], agreement(train.subset([0]), train)[0, 1:], rtol=1e-4, atol=1e-3
+        agreement(train.subset([0]), without)[0], agreement(train.subset([0]), train)[0, :, 1:], rtol=1e-4, atol=1e-3
     )
 
 
@@ -141,13 +165,15 @@ def test_a_picture_without_contrast_is_like_itself_only():
     assert agreement(plain.subset([0]), plain).max() == 0
 
 
-def test_standardised_rows_have_no_mean_and_keep_what_is_missing():
-    rows = np.random.default_rng(0).random((30, 8)).astype(np.float32)
-    rows[3, 2] = np.nan
+def test_standardised_rows_are_those_of_the_way_with_more():
+    rows = np.random.default_rng(0).random((30, 2, 8)).astype(np.float32)
+    rows[3, :, 2] = np.nan
     z = standardised(rows)
-    np.testing.assert_allclose(np.nanmean(z, axis=0), 0, atol=1e-12)
+    each = np.stack([standardised(rows[:, [way]]) for way in (0, 1)])
+    np.testing.assert_allclose(np.nanmean(each, axis=1), 0, atol=1e-12)
+    np.testing.assert_array_equal(z, each.max(axis=0))
     assert np.isnan(z).sum() == 1
-    assert (np.nanstd(z, axis=0) < 1.3).all()
+    assert (np.nanstd(each, axis=1) < 1.3).all()
 
 
 def test_a_null_that_was_saved_says_the_same(cards, train, null, tmp_path):
@@ -165,6 +191,14 @@ def test_damage_is_noticed(null, tmp_path, name):
     raw[-5] ^= 1
     (tmp_path / name).write_bytes(raw)
     with pytest.raises(PatchtraceError, match="no readable null"):
+        Null.load(tmp_path)
+
+
+def test_a_null_of_an_earlier_version_says_to_calibrate_again(null, tmp_path):
+    null.save(tmp_path)
+    path = tmp_path / "null.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"file_version": 1}))
+    with pytest.raises(PatchtraceError, match=r"in another way; run `patchtrace calibrate` again"):
         Null.load(tmp_path)
 
 
@@ -208,15 +242,15 @@ def test_killed_work_is_resumed(cards, train, tmp_path):
 
 def test_hubs_are_near_most_controls(train, null):
     rows = null.rows.copy()
-    rows[:, 7] += 2 * rows.max()
+    rows[..., 7] += 2 * rows.max()
     first = replace(null, rows=rows).hubs()[0]
     assert (first.index, first.id, first.first) == (7, train.ids[7], 19)
 
 
 def test_members_that_are_far_from_usual_are_named(train):
     null = calibrate(train, count=20)
-    rows = np.random.default_rng(0).random((20, 40)).astype(np.float32)
-    rows[4, 9] = 40
+    rows = np.random.default_rng(0).random((20, 2, 40)).astype(np.float32)
+    rows[4, 1, 9] = 4
     assert replace(null, rows=rows).unusual_members() == [(null.control_ids[4], train.ids[9])]
 
 
@@ -287,6 +321,6 @@ def test_a_group_has_the_rank_of_its_largest_z(cards, train, null):
     labels = np.array(["even", "odd"] * 20)
     query = cards.subset([60])
     found = null.judge(query, train, labels=labels)
-    rows = np.concatenate([null.rows, np.log1p(agreement(query, train))])
+    rows = np.concatenate([null.rows, agreement(query, train)])
     z = standardised(rows)[:, labels == "odd"].max(axis=1)
     assert found.groups["odd"] == [p_value(int((z[:-1] >= z[-1]).sum()), 19)]

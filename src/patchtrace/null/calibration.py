@@ -11,7 +11,7 @@ from patchtrace.cache import Cache, digest
 from patchtrace.checks import whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
-from patchtrace.null.agreement import agreement
+from patchtrace.null.agreement import WAYS, agreement
 from patchtrace.null.alike import near_duplicates
 from patchtrace.null.collection import Null, digests_of, ids_of
 from patchtrace.progress import Counter, Progress
@@ -21,7 +21,7 @@ COUNT = 99
 #: Controls that are compared at once, and saved.
 AT_ONCE = 5
 #: Increased when agreement is computed in another way: work under an older number is not found.
-VERSION = 1
+VERSION = 2
 
 
 def calibrate(
@@ -65,7 +65,7 @@ def calibrate(
     >>> cards = postcards(60, size=16)
     >>> null = calibrate(cards.subset(range(40)), cards.subset(range(40, 60)))
     >>> len(null), null.kind, null.rows.shape
-    (20, 'controls', (20, 40))
+    (20, 'controls', (20, 2, 40))
     """
     images = ImageSet.open(train)
     whole("count", count, 1)
@@ -79,21 +79,21 @@ def calibrate(
     chosen = others.subset(places)
     cache = Cache(Path(checkpoint), "unfinished work") if checkpoint else None
     key, counter = images.fingerprint(), Counter(progress, len(places) * len(images))
-    rows = np.empty((len(places), len(images)), dtype=np.float32)
+    rows = np.empty((len(places), len(WAYS), len(images)), dtype=np.float32)
     for start in range(0, len(places), AT_ONCE):
         some = chosen.subset(range(start, min(start + AT_ONCE, len(places))))
-        shape = len(some), len(images)
+        shape = len(some), *rows.shape[1:]
         known = digest("agreement", VERSION, key, some.fingerprint())
         if cache and (found := cache.load(known, like={"rows": shape})):
             rows[start : start + len(some)] = found["rows"]
             counter.add(len(some) * len(images))
             continue
-        rows[start : start + len(some)] = np.log1p(agreement(some, images, threads=threads, report=counter.add))
+        rows[start : start + len(some)] = agreement(some, images, threads=threads, report=counter.add)
         if cache:
             cache.save(known, rows=rows[start : start + len(some)])
     if controls is None:
         for row, alike in zip(rows, near_duplicates(images, places), strict=True):
-            row[alike] = np.nan
+            row[:, alike] = np.nan
             if np.isnan(row).all():
                 raise PatchtraceError("all images of the collection are alike: give controls (--controls)")
     return Null(

@@ -18,10 +18,10 @@ from patchtrace.checks import choice
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing, write_json
 from patchtrace.images import ImageSet
-from patchtrace.null.agreement import agreement
+from patchtrace.null.agreement import WAYS, agreement
 from patchtrace.null_details import CALLED, Kind, NullDetails, p_value
 
-MANIFEST, FILE_VERSION = "null.json", 1
+MANIFEST, FILE_VERSION = "null.json", 2
 #: Fields that are plain data as they are.
 PLAIN = ("kind", "train_ids", "control_ids", "fingerprint", "shape")
 ARRAYS = ("rows", "digests")
@@ -53,8 +53,8 @@ class Change(NamedTuple):
 class Hub(NamedTuple):
     """An image that is near many pictures that have nothing to do with it.
 
-    ``first`` is the number of controls that it agrees with more than any other image, ``habit`` its mean log agreement
-    with controls, in spreads of those of all images.
+    ``first`` is the number of controls that it agrees with more than any other image, ``habit`` its mean agreement with
+    controls, in spreads of those of all images; both in the way in which that is more.
     """
 
     index: int  # type: ignore[assignment]  # it hides tuple.index, which is not used here
@@ -69,8 +69,9 @@ class Null:
 
     Parameters
     ----------
-    rows : float32 (controls, train)
-        Log of one plus the agreement of each control with each image; NaN for a member with itself and what is alike.
+    rows : float32 (controls, 2, train)
+        Agreement of each control with each image, anywhere and in place; NaN for a member with itself and its
+        near-duplicates.
     kind : {"controls", "members"}
         Whether the controls are other pictures, or members of the collection.
     train_ids, control_ids : tuple of str
@@ -103,7 +104,7 @@ class Null:
 
     def __post_init__(self) -> None:
         choice("kind", self.kind, CALLED)
-        if self.rows.ndim != 2 or self.rows.shape != (len(self.control_ids), len(self.train_ids)):
+        if self.rows.shape != (len(self.control_ids), len(WAYS), len(self.train_ids)):
             raise PatchtraceError(f"rows of shape {self.rows.shape} do not match the ids of controls and images")
         if len(self.digests) != len(self.train_ids) or self.digests.dtype != np.uint64:
             raise PatchtraceError(f"there are {len(self.digests)} digests for {len(self.train_ids)} images")
@@ -147,9 +148,9 @@ class Null:
                 f"the null is of another collection: {change.added} of {len(train)} images are new, {change.removed} "
                 "are gone; run `patchtrace calibrate` again"
             )
-        rows = self.rows[:, known]
+        rows = self.rows[..., known]
         whole = len(places) == len(train)
-        found = np.log1p(agreement(queries, train if whole else train.subset(places)))
+        found = agreement(queries, train if whole else train.subset(places))
         z = np.zeros((len(queries), len(train)), dtype=np.float32)
         tops = np.empty((len(queries), len(rows)), dtype=np.float32)
         groups: dict[str, list[float]] = {}
@@ -191,12 +192,14 @@ class Null:
 
         Those that are the best match of most controls come first.
         """
-        known = np.isfinite(self.rows)
-        sums, counts = np.where(known, self.rows, 0.0).sum(axis=0, dtype=np.float64), known.sum(axis=0)
+        # agreement anywhere is larger than in place: both in units of what is usual
+        rows = (self.rows / np.nanmean(self.rows, axis=(0, 2), keepdims=True).clip(1e-9)).max(axis=1)
+        known = np.isfinite(rows)
+        sums, counts = np.where(known, rows, 0.0).sum(axis=0, dtype=np.float64), known.sum(axis=0)
         habits = np.divide(sums, counts, out=np.full(len(sums), sums.sum() / counts.sum()), where=counts > 0)
         spread = habits.std()
         habits = (habits - habits.mean()) / spread if spread > 0 else np.zeros_like(habits)
-        first = np.bincount(np.nanargmax(self.rows, axis=1), minlength=len(habits))
+        first = np.bincount(np.nanargmax(rows, axis=1), minlength=len(habits))
         order = np.lexsort((-habits, -first))
         return [
             Hub(int(n), self.train_ids[n], int(first[n]), float(habits[n]))
@@ -251,6 +254,8 @@ class Null:
             manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
             if manifest["patchtrace"] != "null" or manifest["file_version"] > FILE_VERSION:
                 raise PatchtraceError(f"{str(directory)!r} was written by a later version of patchtrace: update it")
+            if manifest["file_version"] < FILE_VERSION:
+                raise ValueError("an earlier version compared pictures in another way")
             if manifest.pop("manifest_sha256") != digest(manifest):
                 raise ValueError(f"{MANIFEST} does not match its checksum")
             arrays = {}
@@ -272,15 +277,16 @@ class Null:
 
 
 def standardised(rows: Float32) -> Values:
-    """Each image's values in its own spreads above its own mean, over all rows: (rows, train); NaN stays NaN.
+    """Each image's agreements in its own spreads above its own mean, in the way where that is more: (rows, train).
 
-    The spread of an image is shrunk toward that of all: a hundred pictures say little about one image.
+    ``rows`` are (rows, ways, train); NaN stays NaN. The spread of an image is shrunk toward that of all: a hundred
+    pictures say little about one image.
     """
     values = rows.astype(np.float64)
     variances = np.nanvar(values, axis=0)
     count = len(values)
-    spread = np.sqrt((count * variances + PRIOR * np.nanmean(variances)) / (count + PRIOR))
-    return np.asarray((values - np.nanmean(values, axis=0)) / np.maximum(spread, 1e-12))
+    spread = np.sqrt((count * variances + PRIOR * np.nanmean(variances, axis=-1, keepdims=True)) / (count + PRIOR))
+    return np.asarray(((values - np.nanmean(values, axis=0)) / np.maximum(spread, 1e-12)).max(axis=1))
 
 
 def _of_groups(standard: Values, labels: NDArray[np.str_]) -> dict[str, float]:
