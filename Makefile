@@ -6,7 +6,7 @@ TOOLS := build/tools
 
 NATIVE := $(wildcard native/*.*)
 
-.PHONY: demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality removal pictures attack lock sbom audit scale profile clean test-aarch64 gpu
+.PHONY: docs release-check wheel-check lower-bounds demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality removal pictures attack lock sbom audit scale profile clean test-aarch64 gpu
 
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
@@ -59,6 +59,11 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "venv is missing; trying: apt-get install python3-venv"; \
 	  apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); }
+
+# The documentation as a site that can be read offline: build/site/index.html. Any warning and any broken link fails.
+docs: $(VENV)/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python .ci/links.py build/site
 
 # All engines side by side: about 20 minutes. Delete benchmarks/results/engine.json to measure everything again.
 bench: $(VENV)/installed
@@ -171,6 +176,10 @@ $(VENV)/installed: $(BIN)/python pyproject.toml $(NATIVE) | compiler
 $(VENV)/installed-test: $(BIN)/python pyproject.toml requirements-ci.txt $(NATIVE) | compiler
 	$(if $(filter true,$(CI)),$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-ci.txt)
 	PATCHTRACE_STRICT=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $(VENV)/installed $@
+
+$(VENV)/installed-docs: $(BIN)/python pyproject.toml $(NATIVE) | compiler
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	touch $(VENV)/installed $@
 
 clean:

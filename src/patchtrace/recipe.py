@@ -271,6 +271,8 @@ class Recipe:
         schedule : str or Schedule, default "flow-matching"
             Noise schedule of the models in whose latents is compared.
 
+        Examples
+        --------
         >>> [(level.t, level.scales[0].patch) for level in Recipe.for_latents(64, 64).levels]
         [(419, 3), (669, 5)]
         """

@@ -100,6 +100,8 @@ class Decoding:
     max_bytes : int, default 1 GiB
         A file that is larger is not read.
 
+    Notes
+    -----
     Not a choice: transparency is composited on white, 16-bit grey is scaled to 8 bits, CMYK and palettes become RGB,
     an animation counts as its first frame, colour profiles are not applied, resizing is bicubic with antialiasing.
 
