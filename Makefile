@@ -6,7 +6,7 @@ TOOLS := build/tools
 
 NATIVE := $(wildcard native/*.*)
 
-.PHONY: demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality removal pictures attack lock sbom audit scale profile clean test-aarch64 gpu
+.PHONY: demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality removal pictures man attack lock sbom audit scale profile clean test-aarch64 gpu
 
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
@@ -59,6 +59,10 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "venv is missing; trying: apt-get install python3-venv"; \
 	  apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); }
+
+# Manual pages from the help of the commands, in build/man: read one with  man -l build/man/patchtrace.1
+man: $(VENV)/installed
+	$(BIN)/python -m patchtrace.cli.manual build/man
 
 # All engines side by side: about 20 minutes. Delete benchmarks/results/engine.json to measure everything again.
 bench: $(VENV)/installed

@@ -16,7 +16,7 @@ from patchtrace.evaluate import GroundTruth, figures, judge
 from patchtrace.evaluate.scoring import MethodScores, requires_model, score_queries
 
 
-@click.command("compare")
+@opts.command("compare")
 @opts.truth
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
 @opts.methods
