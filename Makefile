@@ -6,7 +6,7 @@ TOOLS := build/tools
 
 NATIVE := $(wildcard native/*.*)
 
-.PHONY: docs release-check wheel-check lower-bounds demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality removal pictures attack lock sbom audit scale profile clean test-aarch64 gpu
+.PHONY: docs release-check wheel-check lower-bounds man demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality removal pictures attack lock sbom audit scale profile clean test-aarch64 gpu
 
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
@@ -64,6 +64,10 @@ $(BIN)/python:
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	$(BIN)/python .ci/links.py build/site
+
+# Manual pages from the help of the commands, in build/man: read one with  man -l build/man/patchtrace.1
+man: $(VENV)/installed
+	$(BIN)/python -m patchtrace.cli.manual build/man
 
 # All engines side by side: about 20 minutes. Delete benchmarks/results/engine.json to measure everything again.
 bench: $(VENV)/installed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
 import operator
@@ -60,8 +61,18 @@ def choice(name: str, value: Any, choices: Iterable[str]) -> Any:
     """One of the names in ``choices``."""
     known = list(choices)
     if value not in known:
-        raise PatchtraceError(f"{name} is {brief(value)}: use one of {', '.join(known)}")
+        raise PatchtraceError(f"{name} is {brief(value)}: {nearest(value, known)}use one of {', '.join(known)}")
     return value
+
+
+def nearest(value: object, names: Iterable[str]) -> str:
+    """The beginning of an error's advice: the name that was probably meant, or nothing.
+
+    >>> nearest("celba", ["cifar", "celeba"]), nearest("xyz", ["cifar", "celeba"])
+    ("did you mean 'celeba'? Or ", '')
+    """
+    found = difflib.get_close_matches(str(value)[:200].lower(), list(names), 1)
+    return f"did you mean {found[0]!r}? Or " if found else ""
 
 
 def needed(module: str, what: object, extra: str) -> Any:

@@ -5,7 +5,6 @@ A recipe is frozen and checks itself; it travels as TOML and is saved inside eve
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import tomllib
@@ -14,7 +13,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from patchtrace.checks import brief, choice, positive, store, whole
+from patchtrace.checks import brief, choice, nearest, positive, store, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.schedule import NAMES, Schedule
 from patchtrace.views import FLIPS, MOST_PICTURES, View, view_names
@@ -429,8 +428,7 @@ def _known(kind: type, table: object, what: str) -> dict[str, Any]:
     known = {f.name: f for f in fields(kind)}
     for key in table:
         if key not in known:
-            near = difflib.get_close_matches(str(key), list(known), 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(known)}"
+            hint = f"{nearest(key, known)}use one of {', '.join(known)}"
             raise PatchtraceError(f"a {what} has no setting {brief(key)}: {hint}")
     for name, f in known.items():
         if name not in table and f.default is MISSING:

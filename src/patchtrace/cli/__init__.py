@@ -13,19 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import shell_complete
 
 import patchtrace
+from patchtrace.checks import nearest
 from patchtrace.cli.ablate import ablate
 from patchtrace.cli.attribute import attribute
 from patchtrace.cli.calibrate import calibrate, hubs
 from patchtrace.cli.common import note
 from patchtrace.cli.compare import compare_command
+from patchtrace.cli.completion import COMPLETE, PROGRAM, completion
 from patchtrace.cli.counterfactual import counterfactual
 from patchtrace.cli.demo import demo
 from patchtrace.cli.doctor import doctor
 from patchtrace.cli.explain import explain_command
 from patchtrace.cli.generate import generate
 from patchtrace.cli.groups import summarize
+from patchtrace.cli.helptext import Group, colour, described
 from patchtrace.cli.index import index, store_command
 from patchtrace.cli.kinds import FILE
 from patchtrace.cli.lds import lds_command
@@ -57,7 +61,8 @@ def _checked(group: click.Group, table: dict[str, Any], where: str) -> dict[str,
     for verb, settings in table.items():
         command = group.commands.get(verb)
         if command is None or not isinstance(settings, dict):
-            raise click.UsageError(f"{where} sets {verb!r}: use tables named after commands, such as [attribute]")
+            near = nearest(verb, group.commands)
+            raise click.UsageError(f"{where} sets {verb!r}: {near}use tables named after commands, such as [attribute]")
         if isinstance(command, click.Group):
             checked[verb] = _checked(command, settings, f"{where}, [{verb}],")
             continue
@@ -65,7 +70,8 @@ def _checked(group: click.Group, table: dict[str, Any], where: str) -> dict[str,
         checked[verb] = {name.replace("-", "_"): value for name, value in settings.items()}
         odd = sorted(set(checked[verb]) - known)
         if odd:
-            raise click.UsageError(f"{where} sets {odd[0]!r} for {verb}: use {', '.join(sorted(known))}")
+            near = nearest(odd[0], known)
+            raise click.UsageError(f"{where} sets {odd[0]!r} for {verb}: {near}use one of {', '.join(sorted(known))}")
     return checked
 
 
@@ -81,10 +87,22 @@ def _load_plugins(_: click.Context, __: click.Parameter, plugins: tuple[str, ...
             raise click.UsageError(f"cannot load the plugin {plugin}: {error}") from error
 
 
-SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "PATCHTRACE", "show_default": True}
+HELP = ["-h", "--help"]
+SETTINGS = {
+    "help_option_names": HELP,
+    "auto_envvar_prefix": "PATCHTRACE",
+    "show_default": True,
+    "max_content_width": 100,
+}
+#: What people do first.
+FIRST_STEPS = {
+    "patchtrace demo": "see it work on pictures that it draws itself",
+    "patchtrace attribute query.png --train photos/": "which photos does a picture resemble? (--report: why)",
+    "patchtrace serve --train photos/": "the same on a local page to drop pictures on",
+}
 
 
-@click.group(context_settings=SETTINGS)
+@click.group(cls=Group, context_settings=SETTINGS, invoke_without_command=True)
 @click.version_option(patchtrace.__version__, prog_name="patchtrace", message="%(prog)s %(version)s")
 @click.option(
     "--config",
@@ -103,7 +121,8 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "PATCHT
     callback=_load_plugins,
     help="Python file or module with methods, engines or image sources of your own; it is executed.",
 )
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Which images of a collection does a generated picture resemble, patch by patch?
 
     \b
@@ -119,42 +138,52 @@ def cli() -> None:
       patchtrace recipe show --preset cifar
       patchtrace doctor
 
-    Any option can also be set in the environment, such as PATCHTRACE_ATTRIBUTE_TOP=20.
+    Any option can also be set in the environment, such as PATCHTRACE_ATTRIBUTE_TOP=20. NO_COLOR turns colours off,
+    FORCE_COLOR turns them on where output is not a terminal.
 
     Exit codes: 0 success, 1 error, 2 wrong usage, 3 done but some images were unreadable, 130 interrupted.
     """
+    if context.invoked_subcommand is None:
+        click.echo(_first_page(context), color=context.color)
 
 
-for command in (
-    *(
-        attribute,
-        calibrate,
-        hubs,
-        summarize,
-        explain_command,
-        serve,
-        refine,
-        index,
-        store_command,
-        generate,
-        recipe,
-        demo,
-        doctor,
-    ),
-    *(train_command, sample, lds_command, compare_command, counterfactual, ablate, tune),
-):
-    cli.add_command(command)
+#: All commands, under the headings of the help.
+COMMANDS: dict[str, list[click.Command]] = {
+    "Ask which images a picture resembles": [attribute, serve, explain_command, refine, summarize],
+    "Prepare a collection": [index, store_command, calibrate, hubs],
+    "Start, and set up": [demo, recipe, doctor, completion],
+    "Make pictures": [generate, train_command, sample],
+    "Evaluate methods": [compare_command, lds_command, counterfactual, ablate, tune],
+}
+for commands in COMMANDS.values():
+    for command in commands:
+        cli.add_command(command)
+cli.headings = {heading: [str(command.name) for command in commands] for heading, commands in COMMANDS.items()}
+
+
+def _first_page(context: click.Context) -> str:
+    """What to do first, and all commands: what is shown where no command is given."""
+    formatter = context.make_formatter()
+    formatter.write_text(described(cli)[0].partition("\n\n")[0])
+    with formatter.section("First steps"):
+        formatter.write_dl(FIRST_STEPS.items(), col_max=48)
+    cli.format_commands(context, formatter)
+    formatter.write("\n`patchtrace COMMAND -h` explains a command, with examples; `patchtrace -h` the rest.")
+    return formatter.getvalue()
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and leave with an exit code that scripts can trust."""
+    if wanted := os.environ.get(COMPLETE):  # a shell asks how a command line could go on
+        sys.exit(shell_complete(cli, {}, PROGRAM, COMPLETE, wanted))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # an id the terminal cannot show must not end the run
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         # click's own main would turn Ctrl-C and a closed pipe into exit code 1
         try:
-            with cli.make_context("patchtrace", sys.argv[1:] if arguments is None else arguments) as context:
+            given = sys.argv[1:] if arguments is None else arguments
+            with cli.make_context(PROGRAM, list(given), color=colour()) as context:
                 code = int(cli.invoke(context) or 0)
             sys.stdout.flush()
         except BaseException as error:
@@ -164,7 +193,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """Print a warning without the place in the code that it comes from."""
-    note(f"warning: {message}")
+    note(str(message), mark="warning:")
 
 
 def _exit_code(error: BaseException) -> int:
@@ -181,12 +210,14 @@ def _exit_code(error: BaseException) -> int:
             note("interrupted: nothing was left half-written")
             return INTERRUPTED
         case PatchtraceError():
-            note(*f"error: {error}".splitlines())
+            first, *more = str(error).splitlines() or [""]
+            note(first, mark="error:")
+            note(*more)
             return FATAL
         case BrokenPipeError():  # a closed pipe, such as `head`, has read enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         case OSError() | MemoryError():
-            note(f"error: {str(error) or 'out of memory: try a smaller --memory or --size'}")
+            note(str(error) or "out of memory: try a smaller --memory or --size", mark="error:")
             return FATAL
     raise error

@@ -16,7 +16,7 @@ from patchtrace.evaluate.axes import AXES, as_text
 from patchtrace.evaluate.tables import text_table
 
 
-@click.command()
+@opts.command()
 @study_options
 @click.option(
     "--axes", type=names_of(AXES), help=f"Settings to vary: {', '.join(AXES)}.  [default: all that the base recipe has]"

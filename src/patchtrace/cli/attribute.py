@@ -18,7 +18,7 @@ from patchtrace.cli import options as opts
 from patchtrace.cli.common import echo_json, ended, note, progress_bar, table, write_run
 from patchtrace.cli.evidence import HINT, Judging, check_evidence, null_from
 from patchtrace.cli.groups import group_lines, write_groups
-from patchtrace.cli.kinds import COUNT, NEW_FILE, SEED, SOURCE
+from patchtrace.cli.kinds import COUNT, NEW_FILE, SEED, SOURCE, Choice
 from patchtrace.cli.values import (
     check_method,
     check_output,
@@ -41,36 +41,52 @@ from patchtrace.viewer.report import make_report
 UNFINISHED = "unfinished"
 
 
-@click.command()
+@opts.command()
 @click.argument("query", nargs=-1, required=True, type=SOURCE)
 @opts.collection
 @opts.latents
 @opts.method
 @opts.recipe
-@click.option("--top", type=COUNT, default=10, help="Number of images to show.")
-@opts.output("Directory for all results.")
-@click.option(
-    "--format",
-    type=click.Choice(get_args(TableFormat)),
-    help="Format of the ranking in the output directory.  [default: csv]",
-)
-@click.option(
-    "--report", type=NEW_FILE, help="File for a self-contained HTML report; with several queries, one file for each."
+@opts.under(
+    opts.RESULTS,
+    click.option("--top", type=COUNT, default=10, help="Number of images to show."),
+    opts.output("Directory for all results."),
+    click.option(
+        "--format",
+        type=Choice(get_args(TableFormat)),
+        help="Format of the ranking in the output directory.  [default: csv]",
+    ),
+    opts.rows,
+    click.option(
+        "--report",
+        type=NEW_FILE,
+        help="File for a self-contained HTML report; with several queries, for a page that links to a report of each.",
+    ),
+    opts.json,
+    click.option("--json-lines", is_flag=True, help="Print a line of JSON whenever more is known of a query."),
 )
 @opts.draws
 @opts.views
-@click.option("--seed", type=SEED, help="Noise seed, or seed of random scores.")
-@opts.verdicts
-@click.option("--parts", is_flag=True, help="Also save the contribution of each level and scale to the scores.")
-@opts.compute
-@click.option(
-    "--cluster", metavar="ADDRESS|local:N", help="Compare on the workers of a dask scheduler, or in N local processes."
+@opts.under(
+    opts.METHOD,
+    click.option("--seed", type=SEED, help="Noise seed, or seed of random scores."),
+    click.option(
+        "--shortlist",
+        type=COUNT,
+        metavar="N",
+        help="Number of images to score exactly, after a coarse pass over all; approximate, for huge collections.",
+    ),
+    click.option("--parts", is_flag=True, help="Also save the contribution of each level and scale to the scores."),
 )
-@click.option(
-    "--shortlist",
-    type=COUNT,
-    metavar="N",
-    help="Number of images to score exactly, after a coarse pass over all of them; approximate, for huge collections.",
+@opts.verdicts
+@opts.compute
+@opts.under(
+    opts.COMPUTATION,
+    click.option(
+        "--cluster",
+        metavar="ADDRESS|local:N",
+        help="Compare on the workers of a dask scheduler, or in N local processes.",
+    ),
 )
 @opts.query_key
 @opts.null
@@ -78,10 +94,8 @@ UNFINISHED = "unfinished"
 @opts.control_key
 @opts.rate
 @opts.group_by
-@opts.json
-@click.option("--json-lines", is_flag=True, help="Print a line of JSON whenever more is known of a query.")
 @opts.quiet
-@click.option("-v", "--verbose", is_flag=True, help="Also print the number and size of the images, and the recipe.")
+@opts.verbose
 @click.pass_context
 def attribute(context: click.Context, /, **options: Any) -> int:
     """Rank the images of a collection by how much a QUERY picture resembles them.

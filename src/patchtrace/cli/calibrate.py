@@ -22,7 +22,7 @@ from patchtrace.null.collection import Hub
 UNFINISHED = "unfinished"
 
 
-@click.command()
+@opts.command()
 @opts.collection
 @opts.controls
 @opts.control_key
@@ -67,7 +67,7 @@ def calibrate(**options: Any) -> int:
     return ended(output, train.skipped + (controls.skipped if controls else ()), quiet=quiet)
 
 
-@click.command()
+@opts.command()
 @click.argument("null", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @opts.json
 def hubs(null: Path, json: bool) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 from patchtrace.attribution import Attribution, Hit, TableFormat
+from patchtrace.cli.helptext import colour
 from patchtrace.drawing.parts import percent
 from patchtrace.drawing.sheet import contact_sheet
 from patchtrace.files import write_csv, write_text
@@ -212,10 +213,11 @@ def list_skipped(skipped: tuple[Skipped, ...], path: Path) -> Path | None:
     return write_csv(path, ("of", "id", "reason"), [(item.of, item.id, item.reason) for item in skipped])
 
 
-def note(*lines: str, quiet: bool = False) -> None:
-    """Print lines on stderr, unless only results are wanted."""
+def note(*lines: str, quiet: bool = False, mark: str = "") -> None:
+    """Print lines on stderr, unless only results are wanted; ``mark`` is a word such as error:, in bold."""
+    shown = f"{click.style(mark, bold=True)} " if mark else ""
     for line in () if quiet else lines:
-        click.echo(printable(line), err=True)
+        click.echo(f"{shown}{printable(line)}", err=True, color=colour())
 
 
 def echo_lines(text: str) -> None:

@@ -18,7 +18,7 @@ from patchtrace.evaluate.score_files import SUFFIXES, images_in, read_scores
 from patchtrace.evaluate.scoring import MethodScores, requires_model, score_queries
 
 
-@click.command("compare")
+@opts.command("compare")
 @opts.truth
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
 @opts.methods

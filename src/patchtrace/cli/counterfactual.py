@@ -19,7 +19,7 @@ from patchtrace.evaluate.scoring import required_by
 from patchtrace.methods.base import Requires
 
 
-@click.command()
+@opts.command()
 @opts.collection
 @opts.training
 @click.option("--queries", type=COUNT, default=8, help="Number of pictures that the model makes.")

@@ -24,7 +24,7 @@ SHOWN = 6
 SOURCE = 0.05
 
 
-@click.command()
+@opts.command()
 @opts.output("Directory for all results.", default="demo")
 @opts.quiet
 def demo(output: Path, quiet: bool) -> None:

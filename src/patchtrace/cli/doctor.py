@@ -10,6 +10,7 @@ from importlib.metadata import version
 import click
 import numpy as np
 
+from patchtrace.cli import options as opts
 from patchtrace.compute import DEFAULT_MEMORY, Compute
 from patchtrace.engines import ENGINES, engine_names
 
@@ -27,7 +28,7 @@ EXTRAS = {
 }
 
 
-@click.command()
+@opts.command()
 def doctor() -> None:
     """Show which engines work on this machine, their threads and instruction sets, and which extras are installed.
 

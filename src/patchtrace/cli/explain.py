@@ -21,7 +21,7 @@ from patchtrace.images.write import write_picture
 from patchtrace.nda.explain import Explanation, Pair, explain
 
 
-@click.command("explain")
+@opts.command("explain")
 @opts.run
 @opts.latents
 @click.option("--query", default="0", help="Id of the query, or its number, counted from 0.")

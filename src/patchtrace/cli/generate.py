@@ -19,7 +19,7 @@ from patchtrace.images.write import write_pictures
 from patchtrace.score_machine import ScoreMachine
 
 
-@click.command()
+@opts.command()
 @opts.collection
 @opts.latents
 @click.option("-n", "--count", type=COUNT, default=16, help="Number of pictures.")

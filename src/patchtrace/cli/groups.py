@@ -37,7 +37,7 @@ def write_groups(result: Attribution, labels: tuple[str, ...], path: Path) -> Pa
     return write_csv(path, ("query", "group", *Group._fields[1:]), rows)
 
 
-@click.command()
+@opts.command()
 @opts.run
 @opts.group_by
 @click.option("--top", type=COUNT, default=10, show_default=True, help="Number of images and groups to show.")

@@ -22,7 +22,7 @@ from patchtrace.recipe import DEFAULT_SIZE
 _OF_PATHS = ("key", "layout", "follow_symlinks", "replace")
 
 
-@click.command()
+@opts.command()
 @click.argument("path", nargs=-1, type=SOURCE)
 @click.option("-o", "--output", "store", required=True, type=NEW_DIRECTORY, help="Directory of the store.")
 @click.option("--key", help="Array of a .npz, or column of a table, that holds the images.")
@@ -79,7 +79,7 @@ def index(context: click.Context, /, path: tuple[str, ...], store: Path, **optio
     return ended(None, done.skipped, listed)
 
 
-@click.group(name="store")
+@opts.group("store")
 def store_command() -> None:
     """Inspect, verify or clean up a store that `patchtrace index` made.
 
@@ -98,7 +98,13 @@ _the_store = click.argument("store", type=DIRECTORY)
 @_the_store
 @opts.json
 def info(store: Path, **options: Any) -> None:
-    """Show what a store holds."""
+    """Show what a store holds.
+
+    \b
+    Examples:
+      patchtrace store info photos.store
+      patchtrace store info photos.store --json
+    """
     known = _store(store)
     manifest = known.manifest()
     duplicates = known.duplicates()
@@ -129,7 +135,12 @@ def info(store: Path, **options: Any) -> None:
 @_the_store
 @opts.quiet
 def verify(store: Path, quiet: bool) -> int:
-    """Check all files of a store against their checksums; the exit code is 1 if something is damaged."""
+    """Check all files of a store against their checksums; the exit code is 1 if something is damaged.
+
+    \b
+    Example:
+      patchtrace store verify photos.store
+    """
     damages = _store(store).verify()
     for damage in damages:
         click.echo(printable(damage))
@@ -142,7 +153,12 @@ def verify(store: Path, quiet: bool) -> int:
 @_the_store
 @opts.quiet
 def gc(store: Path, quiet: bool) -> None:
-    """Delete files that updates have left behind. Processes that have the store open are not affected."""
+    """Delete files that updates have left behind. Processes that have the store open are not affected.
+
+    \b
+    Example:
+      patchtrace store gc photos.store
+    """
     freed = _store(store).gc()
     if not quiet:
         click.echo(f"{store}: {freed:,} bytes freed")

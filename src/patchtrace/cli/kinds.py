@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
+from patchtrace.checks import nearest
 from patchtrace.images.decode import MOST_SIDE
 from patchtrace.images.sources.base import recognised
 from patchtrace.recipe import MOST_DRAWS
@@ -42,6 +44,14 @@ class Parsed(click.ParamType[T], Generic[T]):
             self.fail(self.hint.format(str(value)[:200]), param, ctx)
 
 
+class Choice(click.Choice[str]):
+    """One of some names; of another name the nearest of them is suggested."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        names = list(map(str, self.choices))
+        return f"{str(value)[:200]!r} is not valid: {nearest(value, names)}use one of {', '.join(names)}"
+
+
 class Registered(click.ParamType[str]):
     """A name out of a registry. It is looked up when the command runs, so that plugins are found."""
 
@@ -53,8 +63,11 @@ class Registered(click.ParamType[str]):
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         return f"[{'|'.join(self.names())}]"
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return Choice(list(self.names())).shell_complete(ctx, param, incomplete)
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return click.Choice(list(self.names())).convert(value, param, ctx)
+        return Choice(list(self.names())).convert(value, param, ctx)
 
 
 def names_of(known: Iterable[str]) -> Parsed[list[str]]:
@@ -99,8 +112,21 @@ def _draws(text: str) -> int | str:
     return text if text == "auto" else int(text)
 
 
+class Place(Parsed[str]):
+    """Text that names a file or folder, which a shell can complete."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
+
+
+def _rows(text: str) -> int | None:
+    if text != "all" and int(text) < 1:
+        raise ValueError(text)
+    return None if text == "all" else int(text)
+
+
 #: A path that exists, or anything else that a source of images recognises, such as a URL.
-SOURCE = Parsed("PATH", _source, "there is nothing at {!r}: give a folder, an image, a data file or a URL")
+SOURCE = Place("PATH", _source, "there is nothing at {!r}: give a folder, an image, a data file or a URL")
 #: Height and width, from a side such as 32 or from 48x64.
 SIZE = Parsed(
     "N|HxW",
@@ -112,3 +138,6 @@ SHARD = Parsed("I/N", _shard, "{!r} is not a part: use 1/8 to 8/8, for example")
 #: Views of the collection's images, such as flips,zoom:1.5.
 VIEWS = Parsed("VIEW,VIEW,...|none", view_names, "{!r} is not valid: " + RIGHT + ", or none")
 DRAWS = Parsed("N|auto", _draws, f"{{!r}} is not a number of draws: use a whole number from 1 to {MOST_DRAWS}, or auto")
+#: Images of each query in a table on disk; None: all.
+ROWS = Parsed("N|all", _rows, "{!r} is not a number of rows: use a whole number such as 100, or all")
+DEFAULT_ROWS = 1000

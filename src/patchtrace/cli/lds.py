@@ -21,7 +21,7 @@ from patchtrace.evaluate.retraining import Retraining
 from patchtrace.images import ImageSet
 
 
-@click.command("lds")
+@opts.command("lds")
 @opts.collection
 @opts.queries("Pictures to attribute.")
 @click.option("--generated", type=COUNT, help="Number of queries to generate with a model of the whole collection.")

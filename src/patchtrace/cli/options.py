@@ -8,6 +8,9 @@ from typing import Any, TypeVar, get_args
 import click
 
 from patchtrace.cli import kinds
+from patchtrace.cli.helptext import GENERAL, Command, Group
+from patchtrace.cli.helptext import under as under
+from patchtrace.cli.kinds import DEFAULT_ROWS
 from patchtrace.compute import DEFAULT_MEMORY
 from patchtrace.diffusion import CONFIGURATIONS
 from patchtrace.diffusion.training import Precision
@@ -17,6 +20,20 @@ from patchtrace.methods import METHODS
 from patchtrace.recipe import DEFAULT_SECONDS, PRESETS
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+#: Headings that options of several commands are listed under.
+COLLECTION, PICTURES, METHOD, NOISE = "Collection", "How pictures are read", "Method", "Noise draws"
+EVIDENCE, COMPUTATION, TRAINING, RESULTS = "Evidence", "Computation", "Training of models", "Results"
+
+
+def command(name: str | None = None) -> Callable[[Callable[..., Any]], Command]:
+    """Make a command out of a function; help and examples are its docstring."""
+    return click.command(name, cls=Command)
+
+
+def group(name: str | None = None) -> Callable[[Callable[..., Any]], Group]:
+    """Make a group of commands out of a function."""
+    return click.group(name, cls=Group)
 
 
 def several(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -32,7 +49,7 @@ def several(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 def output(help: str, **more: Any) -> Callable[[F], F]:
     """The directory of the results, which need not exist."""
-    return click.option("-o", "--output", type=kinds.NEW_DIRECTORY, help=help, **more)
+    return under(RESULTS, click.option("-o", "--output", type=kinds.NEW_DIRECTORY, help=help, **more))
 
 
 def queries(help: str, **more: Any) -> Callable[[F], F]:
@@ -40,94 +57,138 @@ def queries(help: str, **more: Any) -> Callable[[F], F]:
     return click.option("--queries", "query", multiple=True, type=kinds.SOURCE, help=help, **more)
 
 
-quiet = click.option("-q", "--quiet", is_flag=True, help="Print only results and errors.")
-json = click.option("--json", is_flag=True, help="Print JSON instead of a table.")
-threads = click.option("--threads", type=kinds.COUNT, help="Number of threads.  [default: all]")
-device = click.option("--device", help="PyTorch device, such as cuda:1.")
-views = click.option(
-    "--views",
-    type=kinds.VIEWS,
-    help="Also compare the images mirrored (flips), enlarged (zoom:1.5), both (flips,zoom:1.5), or none.  "
-    "[default: flips; presets of the paper and recipe files have their own]",
+quiet = under(GENERAL, click.option("-q", "--quiet", is_flag=True, help="Print only results and errors."))
+verbose = under(
+    GENERAL,
+    click.option("-v", "--verbose", is_flag=True, help="Also print the number and size of the images, and the recipe."),
 )
-verdicts = click.option(
-    "--verdicts/--no-verdicts",
-    default=True,
-    help="Check whether the first 10 images are the same picture, changed copies, or have a part in common.",
-    show_default=True,
+json = under(RESULTS, click.option("--json", is_flag=True, help="Print JSON instead of a table."))
+threads = under(COMPUTATION, click.option("--threads", type=kinds.COUNT, help="Number of threads.  [default: all]"))
+device = under(COMPUTATION, click.option("--device", help="PyTorch device, such as cuda:1."))
+views = under(
+    METHOD,
+    click.option(
+        "--views",
+        type=kinds.VIEWS,
+        help="Also compare the images mirrored (flips), enlarged (zoom:1.5), both (flips,zoom:1.5), or none.  "
+        "[default: flips; presets of the paper and recipe files have their own]",
+    ),
 )
-query_key = click.option("--query-key", help="Array of a .npz, or column of a table, that holds the queries.")
-null = click.option(
-    "--null",
-    type=kinds.DIRECTORY,
-    help="Null of the collection, written by patchtrace calibrate: whether a query, or an image for it, stands out.",
+verdicts = under(
+    EVIDENCE,
+    click.option(
+        "--verdicts/--no-verdicts",
+        default=True,
+        help="Check whether the first 10 images are the same picture, changed copies, or have a part in common.",
+        show_default=True,
+    ),
 )
-controls = click.option(
-    "--controls",
-    multiple=True,
-    type=kinds.SOURCE,
-    help="Pictures known not to stem from the collection, of the same kind as the queries; may be repeated.",
+query_key = under(
+    PICTURES, click.option("--query-key", help="Array of a .npz, or column of a table, that holds the queries.")
 )
-control_key = click.option("--control-key", help="Array of a .npz, or column of a table, that holds the controls.")
-rate = click.option(
-    "--rate",
-    type=kinds.FRACTION,
-    default=0.01,
-    show_default=True,
-    help="p-value from which something stands out, and false discovery rate over several queries.",
+null = under(
+    EVIDENCE,
+    click.option(
+        "--null",
+        type=kinds.DIRECTORY,
+        help="Null of the collection, which patchtrace calibrate wrote: says whether a query, or an image, stands out.",
+    ),
 )
-group_by = click.option(
-    "--group-by",
-    metavar="folder|csv:FILE|PATTERN",
-    help="Also add shares up by folder, by a table with columns id and group, or by a regular expression on the id.",
+controls = under(
+    EVIDENCE,
+    click.option(
+        "--controls",
+        multiple=True,
+        type=kinds.SOURCE,
+        help="Pictures known not to stem from the collection, of the same kind as the queries; may be repeated.",
+    ),
+)
+control_key = under(
+    EVIDENCE, click.option("--control-key", help="Array of a .npz, or column of a table, that holds the controls.")
+)
+rate = under(
+    EVIDENCE,
+    click.option(
+        "--rate",
+        type=kinds.FRACTION,
+        default=0.01,
+        show_default=True,
+        help="p-value from which something stands out, and false discovery rate over several queries.",
+    ),
+)
+group_by = under(
+    EVIDENCE,
+    click.option(
+        "--group-by",
+        metavar="folder|csv:FILE|PATTERN",
+        help="Also add shares up by folder, by a table with columns id and group, or by a regular expression for ids.",
+    ),
+)
+rows = click.option(
+    "--rows",
+    type=kinds.ROWS,
+    default=str(DEFAULT_ROWS),
+    help="Number of images of each query in the ranking on disk, or all; scores.npy always has all.",
 )
 run = click.argument("run", type=kinds.DIRECTORY)
 truth = click.argument("truth", type=kinds.FILE)
-model = click.option(
-    "--model", type=kinds.DIRECTORY, help="Diffusion model trained on the collection, for methods that require one."
+model = under(
+    METHOD,
+    click.option(
+        "--model", type=kinds.DIRECTORY, help="Diffusion model trained on the collection, for methods that require one."
+    ),
 )
-encoder = click.option(
-    "--encoder", default="efficientnet-lite0", help="Encoder of embeddings: efficientnet-lite0, clip or clip:DIR."
+encoder = under(
+    METHOD,
+    click.option(
+        "--encoder", default="efficientnet-lite0", help="Encoder of embeddings: efficientnet-lite0, clip or clip:DIR."
+    ),
 )
 
 #: How images become pixels.
-decoding = several(
+decoding = under(
+    PICTURES,
     click.option(
         "--size",
         type=kinds.SIZE,
         help="Resize pictures to this size.  [default: 32, 512 with --latents; presets, arrays, stores have their own]",
     ),
-    click.option("--layout", type=click.Choice(list(LAYOUTS)), help="Layout of arrays, where it is ambiguous."),
+    click.option("--layout", type=kinds.Choice(list(LAYOUTS)), help="Layout of arrays, where it is ambiguous."),
     click.option("--grey", is_flag=True, help="Convert to greyscale."),
     click.option(
         "--fit",
-        type=click.Choice(["cover", "pad"]),
+        type=kinds.Choice(["cover", "pad"]),
         default="cover",
         help="Fill the frame and crop the rest, or keep the whole picture and pad with white.",
     ),
     click.option("--crop", type=kinds.COUNT, help="First crop collection images to a central square of this side."),
     click.option(
-        "--exif", type=click.Choice(["apply", "ignore"]), default="apply", help="Apply or ignore EXIF orientation."
+        "--exif", type=kinds.Choice(["apply", "ignore"]), default="apply", help="Apply or ignore EXIF orientation."
     ),
     click.option("--follow-symlinks", is_flag=True, help="Follow symbolic links inside folders."),
 )
 
 #: In whose latents pictures are compared.
-latents = click.option(
-    "--latents",
-    metavar="KIND:PATH",
-    help="Compare latents of this autoencoder: taef2:WEIGHTS.safetensors, diffusers:DIRECTORY or diffusers:OWNER/NAME. "
-    "A store of latents names its own, and this says where it is now.",
+latents = under(
+    PICTURES,
+    click.option(
+        "--latents",
+        metavar="KIND:PATH",
+        help="Compare latents of this autoencoder: taef2:WEIGHTS.safetensors, diffusers:DIRECTORY or "
+        "diffusers:OWNER/NAME. A store of latents names its own, and this says where it is now.",
+    ),
 )
 
 #: Which images of the collection are read, and how they become pixels.
-reading = several(
+reading = under(
+    COLLECTION,
     click.option("--limit", type=kinds.COUNT, help="Use only the first N images of the collection."),
     click.option("--train-key", help="Array of a .npz, or column of a table, that holds the collection."),
     decoding,
 )
 
-collection = several(
+collection = under(
+    COLLECTION,
     click.option(
         "--train",
         required=True,
@@ -139,7 +200,8 @@ collection = several(
 )
 
 #: Engine, threads, device and memory.
-compute = several(
+compute = under(
+    COMPUTATION,
     click.option(
         "--engine",
         type=kinds.Registered(lambda: ["auto", *engine_names()]),
@@ -154,13 +216,15 @@ compute = several(
 )
 
 #: What NDA compares.
-recipe = several(
-    click.option("--preset", type=click.Choice(list(PRESETS)), help="Built-in recipe.  [default: chosen by size]"),
+recipe = under(
+    METHOD,
+    click.option("--preset", type=kinds.Choice(list(PRESETS)), help="Built-in recipe.  [default: chosen by size]"),
     click.option("--recipe", type=kinds.FILE, help="Recipe file (TOML)."),
 )
 
 #: One method, and what methods other than NDA need.
-method = several(
+method = under(
+    METHOD,
     click.option("--method", type=kinds.Registered(lambda: METHODS), default="nda", help="Attribution method."),
     model,
     encoder,
@@ -168,7 +232,8 @@ method = several(
 )
 
 #: Several methods to judge, and what they are made from.
-methods = several(
+methods = under(
+    METHOD,
     click.option(
         "--method",
         "methods",
@@ -183,18 +248,25 @@ methods = several(
     threads,
 )
 
-runs = click.option(
-    "--run", "runs", metavar="[NAME=]DIR", multiple=True, help="Saved run on the queries; may be repeated."
+runs = under(
+    METHOD,
+    click.option(
+        "--run", "runs", metavar="[NAME=]DIR", multiple=True, help="Saved run on the queries; may be repeated."
+    ),
 )
-tuning = click.option(
-    "--tuning",
-    type=click.FloatRange(0, 1, max_open=True),
-    default=0.5,
-    help="Fraction of the queries used to choose lambda of trak and dtrak; all methods are reported on the others.",
+tuning = under(
+    METHOD,
+    click.option(
+        "--tuning",
+        type=click.FloatRange(0, 1, max_open=True),
+        default=0.5,
+        help="Fraction of the queries used to choose lambda of trak and dtrak; all methods are reported on the others.",
+    ),
 )
 
 #: How many draws of the noise.
-draws = several(
+draws = under(
+    NOISE,
     click.option(
         "--draws",
         type=kinds.DRAWS,
@@ -232,7 +304,8 @@ draws = several(
 )
 
 #: How models are trained; defaults come with the model.
-training = several(
+training = under(
+    TRAINING,
     click.option(
         "--model",
         default="ddpm-small",
@@ -244,7 +317,7 @@ training = several(
     click.option("--train-seed", type=kinds.SEED, default=0, help="Training seed."),
     click.option(
         "--precision",
-        type=click.Choice(get_args(Precision)),
+        type=kinds.Choice(get_args(Precision)),
         default="fp32",
         help="Floating-point precision; bf16 is faster on hardware that has it.",
     ),
@@ -252,7 +325,8 @@ training = several(
 )
 
 #: How the training of many models is divided.
-units = several(
+units = under(
+    TRAINING,
     click.option("--jobs", type=kinds.COUNT, default=1, help="Number of models to train at the same time."),
     click.option("--shard", type=kinds.SHARD, default="1/1", help="Train only part I of N, for job arrays."),
 )

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from patchtrace.cli.kinds import COUNT, FILE, SIZE
+from patchtrace.cli import options as opts
+from patchtrace.cli.kinds import COUNT, FILE, SIZE, Choice
 from patchtrace.engines import Comparison
 from patchtrace.nda.pace import in_words
 from patchtrace.nda.trial import seconds_of_an_image
@@ -16,7 +17,7 @@ from patchtrace.recipe import PRESET_SIZES, PRESETS, Recipe
 LONG = 3600.0
 
 
-@click.group()
+@opts.group()
 def recipe() -> None:
     """Show a recipe, or check one that you wrote.
 
@@ -29,10 +30,16 @@ def recipe() -> None:
 
 
 @recipe.command()
-@click.option("--preset", type=click.Choice(list(PRESETS)), help="Built-in recipe.")
+@click.option("--preset", type=Choice(list(PRESETS)), help="Built-in recipe.")
 @click.option("--size", type=SIZE, help="Size of the pictures: show the recipe chosen for it.")
 def show(preset: str | None, size: tuple[int, int] | None) -> None:
-    """Print a recipe as TOML."""
+    """Print a recipe as TOML: a preset, or the one that is chosen for pictures of a size.
+
+    \b
+    Examples:
+      patchtrace recipe show --preset cifar > mine.toml
+      patchtrace recipe show --size 48x64
+    """
     if (preset is None) == (size is None):
         raise click.UsageError("give either --preset NAME or --size N")
     chosen = Recipe.preset(preset) if preset else Recipe.for_size(*(size or (0, 0)))
@@ -47,6 +54,10 @@ def check(file: Path, size: tuple[int, int], images: int) -> None:
     """Check that a recipe is valid for pictures of a given size, and show how much work it takes.
 
     The time is estimated from a short trial on this machine, with all of its cores.
+
+    \b
+    Example:
+      patchtrace recipe check mine.toml --size 32 --images 50000
     """
     chosen = Recipe.load(file)
     chosen.check(*size)

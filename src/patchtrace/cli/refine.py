@@ -18,7 +18,7 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.nda import NDA
 
 
-@click.command()
+@opts.command()
 @opts.run
 @opts.latents
 @opts.draws

@@ -9,19 +9,19 @@ import click
 
 from patchtrace.cli import options as opts
 from patchtrace.cli.common import note, progress_bar
-from patchtrace.cli.kinds import COUNT, DIRECTORY, SEED
+from patchtrace.cli.kinds import COUNT, DIRECTORY, SEED, Choice
 from patchtrace.cli.values import check_output
 from patchtrace.diffusion import Denoiser
 from patchtrace.images import ImageSet
 from patchtrace.images.write import write_pictures
 
 
-@click.command("sample")
+@opts.command("sample")
 @click.argument("model", type=DIRECTORY)
 @click.option("-n", "--count", type=COUNT, default=16, help="Number of pictures.")
 @click.option(
     "--sampler",
-    type=click.Choice(["ddim", "ddpm"]),
+    type=Choice(["ddim", "ddpm"]),
     default="ddim",
     help="Sampler; ddim adds no noise between steps, ddpm does and needs more steps.",
 )

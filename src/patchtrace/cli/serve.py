@@ -20,7 +20,7 @@ REQUIRED = ("starlette", "uvicorn", "jinja2")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-@click.command()
+@opts.command()
 @opts.collection
 @opts.latents
 @opts.method

@@ -13,7 +13,7 @@ from patchtrace.cli.values import check_output, read_collection, training_from
 from patchtrace.diffusion import parameters_of, train
 
 
-@click.command("train")
+@opts.command("train")
 @opts.collection
 @opts.training
 @click.option("--flips/--no-flips", default=True, help="Mirror images at random.")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from patchtrace.cli import options as opts
 from patchtrace.cli.common import echo_lines, ended, progress_bar
 from patchtrace.cli.kinds import COUNT, FRACTION, NEW_FILE, SEED, names_of
 from patchtrace.cli.recipe_study import study_of, study_options
@@ -14,7 +15,7 @@ from patchtrace.evaluate.tables import text_table
 from patchtrace.evaluate.tuning import ALL_COORDINATES, COORDINATES, Tuned, Tuning
 
 
-@click.command()
+@opts.command()
 @study_options
 @click.option(
     "--search",
