@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from patchtrace.images.folder_files import FolderFiles
 from patchtrace.images.pixels import ArrayPixels, DownscaledPixels, Pixels, fingerprint
 from patchtrace.images.sources import base as sources
 from patchtrace.images.sources.remote import fetched_ahead
+from patchtrace.images.store import pool as processes
 from patchtrace.images.store.item import Task
 from patchtrace.images.store.pool import TIMEOUT, Pool, default_jobs
 from patchtrace.images.store.reader import Originals
@@ -388,7 +388,7 @@ def _of_entries(
 def _tasks(entries: sources.Entries, rules: Decoding) -> Iterator[Task]:
     """The images to decode in other processes. Those that Pillow has open cannot be sent, and are decoded here."""
     for (name, _), content in fetched_ahead(((entry, entry[1]) for entry in entries.stream), rules):
-        if isinstance(content, Path | bytes) and os.name == "posix":
+        if isinstance(content, Path | bytes) and processes.CONTAINED:
             yield Task(name, content)
             continue
         task = Task(name, content if isinstance(content, Path) else b"")

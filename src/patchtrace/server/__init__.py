@@ -18,6 +18,7 @@ from types import FrameType
 import uvicorn
 
 from patchtrace.errors import PatchtraceError
+from patchtrace.images.store import pool as processes
 from patchtrace.server.app import create_app
 from patchtrace.server.connections import HEAD, Connection, bound_logs
 from patchtrace.server.jobs import Jobs, Limits, Work
@@ -57,6 +58,11 @@ class LocalServer:
         facts: Sequence[tuple[str, str]] = (),
         limits: Limits | None = None,
     ) -> None:
+        if not processes.CONTAINED:
+            raise PatchtraceError(
+                "the page decodes uploads in processes with limits of time and memory, which works on Linux and macOS "
+                "only: use `patchtrace attribute --report`"
+            )
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             self._socket = socket.create_server((host, port), family=family, backlog=64)

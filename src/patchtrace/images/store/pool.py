@@ -36,6 +36,8 @@ for name, place in places.items():
 from patchtrace.images.store.worker import main
 main()
 """
+#: Whether there are processes whose time and memory can be limited. Elsewhere images are decoded in our own.
+CONTAINED = os.name == "posix"
 TIMEOUT = 60.0
 #: Seconds in which a worker must have started, on a machine that is busy with other things.
 START = 120.0

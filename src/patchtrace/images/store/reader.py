@@ -42,6 +42,8 @@ class StoreSource(Source):
 
     def opened(self, reading: Reading) -> Opened:
         """Its state, unless other rules are asked for than it was made by."""
+        if not hasattr(os, "pread"):  # Windows
+            raise PatchtraceError("a store can be read on Linux and macOS only: give the images it was made from")
         return _opened(Path(self.address), reading.rules, _ATTEMPTS)
 
 

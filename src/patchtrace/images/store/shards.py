@@ -112,7 +112,7 @@ class Shard:
             rest = into.reshape(-1).view(np.uint8).data
             place = self._offset + row * self._image
             while rest:
-                got = os.preadv(handle, [rest], place)
+                got = _read_at(handle, rest, place)
                 if got == 0:
                     raise _damaged(self.path, "was cut short")
                 rest, place = rest[got:], place + got
@@ -183,6 +183,15 @@ class ShardBuilder:
         self.written.append(write_shard(self.store, images, self._table))
         self._pixels, self._table = bytearray(), Table()
         return True
+
+
+def _read_at(handle: int, into: memoryview, place: int) -> int:
+    """Read from a place in a file, and return how many bytes there were."""
+    if hasattr(os, "preadv"):
+        return os.preadv(handle, [into], place)
+    found = os.pread(handle, min(len(into), _CHUNK), place)  # older releases of macOS
+    into[: len(found)] = found
+    return len(found)
 
 
 def _damaged(path: Path, what: str) -> Damaged:
