@@ -67,7 +67,7 @@ docs: $(VENV)/installed-docs
 
 # Manual pages from the help of the commands, in build/man: read one with  man -l build/man/patchtrace.1
 man: $(VENV)/installed
-	$(BIN)/python -m patchtrace.cli.manual build/man
+	$(BIN)/patchtrace manual build/man
 
 # All engines side by side: about 20 minutes. Delete benchmarks/results/engine.json to measure everything again.
 bench: $(VENV)/installed

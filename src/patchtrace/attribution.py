@@ -22,6 +22,7 @@ from patchtrace.copies.check import CHECKED, checked
 from patchtrace.copies.verdict import Verdict
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing, write_csv, write_json
+from patchtrace.frames import Columns, Library, columns_of, dataset_of, frame_of, write_parquet
 from patchtrace.images import ImageSet, Skipped
 from patchtrace.nda_details import ARRAYS, NDADetails, record_of_old_run, tied_ranks
 from patchtrace.null_details import NULL_ARRAYS, NullDetails
@@ -109,6 +110,8 @@ share=0.25, error=None, chance=None, z=None)]
     'c'
     >>> result.effective_sources().round(2)
     array([1.75])
+    >>> result
+    <Attribution by nda: 1 query, 3 images>
     """
 
     scores: NDArray[np.float32]
@@ -137,6 +140,12 @@ share=0.25, error=None, chance=None, z=None)]
             i not in range(shape[1]) for one in self.verdicts for i in one
         ):
             raise PatchtraceError(f"verdicts do not match {shape} queries and images")
+
+    def __repr__(self) -> str:
+        known = [name for name in ("nda", "null", "verdicts") if getattr(self, name)]
+        also = f", with {', '.join(known)}" if known else ""
+        queries = "1 query" if len(self.query_ids) == 1 else f"{len(self.query_ids)} queries"
+        return f"<Attribution by {self.method}: {queries}, {len(self.train_ids)} images{also}>"
 
     @property
     def has_shares(self) -> bool:
@@ -375,8 +384,72 @@ share=0.25, error=None, chance=None, z=None)]
         elif kind == "json":
             write_json(path, self.to_json(top))
         else:
-            _write_parquet(list(self.rows(top)), path)
+            write_parquet(self._columns(top), path)
         return path
+
+    def frame(self, top: int | None = None, *, library: Library = "pandas") -> Any:
+        """The ranking as a data frame: the rows of :meth:`rows`.
+
+        Parameters
+        ----------
+        top : int, optional
+            Number of images for each query; by default all.
+        library : {"pandas", "polars", "arrow"}, default "pandas"
+            What makes the frame; it has to be installed.
+
+        Returns
+        -------
+        pandas.DataFrame, polars.DataFrame or pyarrow.Table
+            What is not known is NaN in pandas, null in the others.
+
+        Examples
+        --------
+        >>> result = Attribution(np.float32([[2, 6]]), np.float32([[0.25, 0.75]]), ("q",), ("a", "b"), "nda")
+        >>> result.frame()[["rank", "id", "share"]]
+           rank id  share
+        0     1  b   0.75
+        1     2  a   0.25
+        >>> result.frame(top=1, library="polars")["id"].to_list()
+        ['b']
+        """
+        return frame_of(self._columns(top), library)
+
+    def dataset(self, queries: ImageSet | None = None, train: ImageSet | None = None, *, top: int | None = 10) -> Any:
+        """The ranking as a Hugging Face ``datasets.Dataset``: the rows of :meth:`rows`, and their pictures.
+
+        Parameters
+        ----------
+        queries, train : ImageSet, optional
+            The images of the result. What is given becomes a column of pictures, ``query_image`` or ``image``.
+        top : int or None, default 10
+            Number of images for each query; None: all.
+
+        Returns
+        -------
+        datasets.Dataset
+
+        Examples
+        --------
+        >>> import patchtrace as pt
+        >>> from patchtrace.demo import postcards
+        >>> cards = postcards(6, size=32)
+        >>> result = pt.PixelSimilarity().fit(cards).attribute(cards.subset([2]))
+        >>> listed = result.dataset(cards.subset([2]), cards, top=3)
+        >>> listed[0]["id"], listed[0]["image"].size, listed.num_rows
+        ('card-002', (32, 32), 3)
+        """
+        hits = self.top(len(self.train_ids) if top is None else top)
+        pictures = {}
+        if queries is not None:
+            pictures["query_image"] = [queries.frame(query) for query, listed in enumerate(hits) for _ in listed]
+        if train is not None:
+            pictures["image"] = [train.frame(hit.index) for listed in hits for hit in listed]
+        return dataset_of(self._columns(top), pictures)
+
+    def _columns(self, top: int | None) -> Columns:
+        """The rows, column by column."""
+        names = ("query", "rank", *Hit._fields, *(VERDICT_COLUMNS if self.verdicts else ()))
+        return columns_of(list(self.rows(top)), names)
 
     def to_json(self, top: int | None = None) -> dict[str, Any]:
         """The ranking and its facts as plain data; by default of all images."""
@@ -478,13 +551,3 @@ def _check_saved(manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 def _sha256(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise PatchtraceError("Parquet needs pyarrow: install it with  pip install 'patchtrace[parquet]'") from error
-    with replacing(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(rows), temporary)

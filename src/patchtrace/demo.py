@@ -14,6 +14,7 @@ from patchtrace.images import ImageSet
 from patchtrace.progress import Progress
 from patchtrace.provenance import Provenance
 from patchtrace.score_machine import ScoreMachine
+from patchtrace.short import short_repr
 
 _DRAWN = 4  # cards are drawn this many times larger and then shrunk, so that edges are smooth
 
@@ -36,6 +37,9 @@ class Painted(NamedTuple):
 
     queries: ImageSet
     provenance: Provenance
+
+    def __repr__(self) -> str:
+        return short_repr(self)
 
 
 def painted_from(

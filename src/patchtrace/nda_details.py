@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from patchtrace.checks import store, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.recipe import Recipe
+from patchtrace.short import short_repr
 
 #: Arrays that are saved with a result, where they are known; the axis of the queries in each.
 ARRAYS = {"errors": 0, "chances": 0, "parts": 1, "moments": 1}
@@ -217,6 +218,8 @@ class NDADetails:
     part_names: tuple[Part, ...] = ()
     shortlists: list[ShortlistFacts | None] = field(default_factory=list)
     normalisers: Sequence[NDArray[np.float64] | None] = ()
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         store(self, shortlists=self.shortlists or [None] * len(self.ended))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from patchtrace.checks import choice
 from patchtrace.errors import PatchtraceError
+from patchtrace.short import short_repr
 
 Kind = Literal["controls", "members"]
 #: Arrays that are saved with a result, under these names, with the fields that they are.
@@ -92,6 +93,8 @@ stands out at 1 %'
     tops: NDArray[np.float32]
     remark: str = ""
     groups: Mapping[str, list[float]] = field(default_factory=dict)
+
+    __repr__ = short_repr
 
     @property
     def controls(self) -> int:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from patchtrace.short import short_repr
+
 #: Number of training images listed for each pixel.
 DEPTH = 4
 
@@ -36,6 +38,8 @@ class Provenance:
     shares: NDArray[np.float32]
     sources: NDArray[np.int32]
     weights: NDArray[np.float32]
+
+    __repr__ = short_repr
 
     @classmethod
     def of(cls, origin: NDArray[np.float32], height: int, width: int) -> Provenance:
@@ -84,6 +88,8 @@ class Samples:
 
     images: NDArray[np.float32]
     provenance: Provenance
+
+    __repr__ = short_repr
 
     @property
     def shares(self) -> NDArray[np.float32]:

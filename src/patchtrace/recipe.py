@@ -192,6 +192,10 @@ class Recipe:
                     f"{LEAST_VARIANCE:g}"
                 )
 
+    def __repr__(self) -> str:
+        schedule = self.schedule if isinstance(self.schedule, str) else self.schedule.name
+        return f"<Recipe {self.summary()}, schedule {schedule}{f' ({self.note})' if self.note else ''}>"
+
     def noise_at(self, t: int) -> tuple[float, float]:
         """Factors of picture and noise at timestep ``t``.
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from patchtrace.checks import brief
 from patchtrace.errors import PatchtraceError
+from patchtrace.short import short_repr
 
 #: Schedules that have a name and betas, and their names in a diffusers configuration.
 BETAS: Mapping[str, str] = {"ddpm-linear": "linear", "scaled-linear": "scaled_linear", "cosine": "squaredcos_cap_v2"}
@@ -47,6 +48,8 @@ class Schedule:
 
     name: str
     alphas_cumprod: tuple[float, ...]
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):

@@ -191,8 +191,8 @@ def test_shells_complete_commands_options_and_names(shell, typed, offered, not_o
 
 
 def test_there_is_a_page_for_each_command_with_all_of_its_options(tmp_path):
-    written = {path.stem: path.read_text() for path in write_pages(tmp_path)}
-    assert written == dict(pages())
+    written = {path.stem: path.read_text() for path in write_pages(cli, tmp_path)}
+    assert written == dict(pages(cli))
     assert set(written) == {context.command_path.replace(" ", "-") for _, context in every_command()}
     for command, context in every_command():
         page = written[context.command_path.replace(" ", "-")].replace(r"\-", "-")
@@ -202,7 +202,7 @@ def test_there_is_a_page_for_each_command_with_all_of_its_options(tmp_path):
 @pytest.mark.slow
 def test_pages_render_without_a_warning_and_say_what_the_help_says(tmp_path):
     man, groff = needed("man"), needed("groff")
-    for path in write_pages(tmp_path):
+    for path in write_pages(cli, tmp_path):
         assert run(groff, "-man", "-Tutf8", "-ww", "-z", str(path)).stderr == ""
         shown = run(man, "--warnings", "-l", str(path), MANWIDTH="80", LC_ALL="C.UTF-8", MANPAGER="cat")
         assert (shown.returncode, shown.stderr) == (0, "")

@@ -33,6 +33,7 @@ from patchtrace.cli.helptext import Group, colour, described
 from patchtrace.cli.index import index, store_command
 from patchtrace.cli.kinds import FILE
 from patchtrace.cli.lds import lds_command
+from patchtrace.cli.manual import manual
 from patchtrace.cli.recipe import recipe
 from patchtrace.cli.refine import refine
 from patchtrace.cli.sample import sample
@@ -87,9 +88,8 @@ def _load_plugins(_: click.Context, __: click.Parameter, plugins: tuple[str, ...
             raise click.UsageError(f"cannot load the plugin {plugin}: {error}") from error
 
 
-HELP = ["-h", "--help"]
 SETTINGS = {
-    "help_option_names": HELP,
+    "help_option_names": ["-h", "--help"],
     "auto_envvar_prefix": "PATCHTRACE",
     "show_default": True,
     "max_content_width": 100,
@@ -102,7 +102,7 @@ FIRST_STEPS = {
 }
 
 
-@click.group(cls=Group, context_settings=SETTINGS, invoke_without_command=True)
+@click.group(PROGRAM, cls=Group, context_settings=SETTINGS, invoke_without_command=True)
 @click.version_option(patchtrace.__version__, prog_name="patchtrace", message="%(prog)s %(version)s")
 @click.option(
     "--config",
@@ -151,7 +151,7 @@ def cli(context: click.Context) -> None:
 COMMANDS: dict[str, list[click.Command]] = {
     "Ask which images a picture resembles": [attribute, serve, explain_command, refine, summarize],
     "Prepare a collection": [index, store_command, calibrate, hubs],
-    "Start, and set up": [demo, recipe, doctor, completion],
+    "Start, and set up": [demo, recipe, doctor, completion, manual],
     "Make pictures": [generate, train_command, sample],
     "Evaluate methods": [compare_command, lds_command, counterfactual, ablate, tune],
 }

@@ -1,25 +1,41 @@
-"""Manual pages from the help of the commands: ``python -m patchtrace.cli.manual DIRECTORY``, or ``make man``."""
+"""patchtrace manual: pages for man, from the help of the commands."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 import patchtrace
-from patchtrace.cli import HELP, cli
-from patchtrace.cli.completion import PROGRAM
+from patchtrace.cli import options as opts
 from patchtrace.cli.helptext import Command, Context, Group, described, sentence
+from patchtrace.cli.kinds import NEW_DIRECTORY
 
 
-def pages(command: click.Command = cli, parent: click.Context | None = None) -> Iterator[tuple[str, str]]:
+@opts.command()
+@click.argument("directory", type=NEW_DIRECTORY)
+@opts.quiet
+@click.pass_context
+def manual(context: click.Context, directory: Path, quiet: bool) -> None:
+    """Write manual pages, one for each command, to DIRECTORY.
+
+    \b
+    Examples:
+      patchtrace manual ~/.local/share/man/man1     # then: man patchtrace-attribute
+      patchtrace manual pages/ && man -l pages/patchtrace.1
+    """
+    written = write_pages(context.find_root().command, directory)
+    if not quiet:
+        click.echo(f"{len(written)} pages written to {directory}")
+
+
+def pages(command: click.Command, parent: click.Context | None = None) -> Iterator[tuple[str, str]]:
     """Name and text of the page of a command, and of all commands below it.
 
     Parameters
     ----------
-    command : click.Command, default cli
+    command : click.Command
         Where to begin.
     parent : click.Context, optional
         The context of the command that it belongs to.
@@ -31,11 +47,11 @@ def pages(command: click.Command = cli, parent: click.Context | None = None) -> 
 
     Examples
     --------
-    >>> dict(pages())["patchtrace-store-gc"].splitlines()[0]
-    '.TH "PATCHTRACE\\\\-STORE\\\\-GC" 1 "" "patchtrace 0.1.0" "patchtrace"'
+    >>> command = Command("gc", help="Delete files. They are gone.")
+    >>> dict(pages(command))["gc"].splitlines()[3:5]
+    ['.SH NAME', 'gc \\\\- Delete files']
     """
-    name_of = PROGRAM if parent is None else command.name
-    context = Context(command, parent, name_of, help_option_names=HELP, show_default=True)
+    context = Context(command, parent, command.name, **command.context_settings)
     assert isinstance(command, Command)
     name = context.command_path.replace(" ", "-")
     yield name, "\n".join(_page(command, context, name)) + "\n"
@@ -44,11 +60,11 @@ def pages(command: click.Command = cli, parent: click.Context | None = None) -> 
             yield from pages(below, context)
 
 
-def write_pages(directory: Path) -> list[Path]:
-    """Write all pages to a directory; returns their paths."""
+def write_pages(command: click.Command, directory: Path) -> list[Path]:
+    """Write the pages of a command and of all below it to a directory; returns their paths."""
     directory.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, text in pages():
+    for name, text in pages(command):
         written.append(directory / f"{name}.1")
         written[-1].write_text(text, "utf-8")
     return written
@@ -89,8 +105,3 @@ def _plain(text: str) -> str:
     """Text in which nothing means anything to troff."""
     text = text.replace("\\", r"\e").replace("-", r"\-").replace('"', r"\(dq").replace("|", r"|\:")
     return rf"\&{text}" if text[:1] in (".", "'") else text
-
-
-if __name__ == "__main__":
-    for path in write_pages(Path(sys.argv[1])):
-        print(path)

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from patchtrace.compute import Compute
 from patchtrace.errors import PatchtraceError
 from patchtrace.recipe import Border, Pooling, Recipe, Scale
+from patchtrace.short import short_repr
 from patchtrace.views import WHOLE, Crop, View
 
 Floats = NDArray[np.floating[Any]]
@@ -161,6 +162,8 @@ class NoisyQuery:
     signal: Float64
     variance: Float64
     noise: Float32 | None = None
+
+    __repr__ = short_repr
 
     @classmethod
     def of(cls, clean: Float32, noise: Float32, signal: float, sigma: float, *, patchwork: bool = False) -> NoisyQuery:

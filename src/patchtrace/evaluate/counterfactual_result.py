@@ -23,6 +23,7 @@ from patchtrace.images import ImageSet
 from patchtrace.images.write import write_picture
 from patchtrace.methods.encoders import Encoder
 from patchtrace.methods.pixel import similarity
+from patchtrace.short import short_repr
 
 #: Names of the two baselines: images removed at random, and nothing removed but another seed.
 CHANCE, OTHER_SEED = "chance", "other seed"
@@ -107,6 +108,8 @@ class CounterfactualResult:
     cosine: Mapping[str, Floats] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+
+    __repr__ = short_repr
 
     @property
     def measures(self) -> dict[str, Mapping[str, Floats]]:

@@ -20,6 +20,7 @@ from patchtrace.checks import choice, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate.truth import as_losses, as_scores, as_subsets
 from patchtrace.progress import Counter, Progress
+from patchtrace.short import short_repr
 
 Values = NDArray[np.float64]
 #: What is judged: (queries, images), or a result that holds such scores.
@@ -70,6 +71,8 @@ class LDS:
     error: float
     subsets: int
 
+    __repr__ = short_repr
+
     @property
     def percent(self) -> tuple[float, float, float]:
         """Mean and interval in percent, as figures show them."""
@@ -104,6 +107,8 @@ class LDSComparison:
 
     results: Mapping[str, LDS]
     resampled: Mapping[str, Values] = field(repr=False)
+
+    __repr__ = short_repr
 
     @property
     def best(self) -> str:

@@ -26,6 +26,7 @@ from patchtrace.methods.base import METHODS, Requires, Resources, make_method
 from patchtrace.nda.plan import recipe_for_images
 from patchtrace.progress import Progress
 from patchtrace.recipe import Recipe
+from patchtrace.short import short_repr
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class MethodScores:
     settings: Mapping[str, Any]
     requires: str = ""
     seconds: float | None = None
+
+    __repr__ = short_repr
 
     @classmethod
     def saved(cls, name: str, result: Attribution, truth: GroundTruth) -> MethodScores:
@@ -175,6 +178,8 @@ class LDSReport:
     query_ids: tuple[str, ...]
     chosen: Mapping[str, str] = field(default_factory=dict)
     tuning: int = 0
+
+    __repr__ = short_repr
 
     def rows(self, against: str | None = None) -> list[dict[str, Any]]:
         """The best method first, as plain data: see ``LDSComparison.rows``; also seconds, requires and chosen."""

@@ -18,6 +18,7 @@ from patchtrace.checks import store, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet
+from patchtrace.short import short_repr
 
 
 def make_subsets(
@@ -111,6 +112,8 @@ class GroundTruth:
     train_ids: tuple[str, ...]
     query_ids: tuple[str, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         store(self, subsets=as_subsets(self.subsets), losses=as_losses(self.losses))

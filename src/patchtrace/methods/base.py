@@ -135,6 +135,10 @@ class Method(ABC):
                 cls.variants = {cls.name: {}}
             METHODS.update({name: (cls, fixed) for name, fixed in cls.variants.items()})
 
+    def __repr__(self) -> str:
+        fitted = f"fitted to {len(self.train_)} images" if self.train_ is not None else "not fitted"
+        return f"<{type(self).__name__}, {fitted}>"
+
     @classmethod
     def create(cls, resources: Resources, **arguments: Any) -> Self:
         """Make the method from the resources; ``arguments`` are those of the variant."""

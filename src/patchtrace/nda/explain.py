@@ -29,6 +29,7 @@ from patchtrace.nda.plan import Plan
 from patchtrace.nda.sample import chances_of, rest_of
 from patchtrace.nda_details import NDADetails, NoiseOrigin, Part
 from patchtrace.progress import Counter, Progress
+from patchtrace.short import short_repr
 
 Floats = NDArray[np.float64]
 
@@ -81,6 +82,9 @@ class Partners(NamedTuple):
     part: Floats
     crop: NDArray[np.intp]
 
+    def __repr__(self) -> str:
+        return short_repr(self)
+
 
 @dataclass(frozen=True, eq=False)
 class Pair:
@@ -109,6 +113,8 @@ class Pair:
     share: float
     matches: list[Match]
 
+    __repr__ = short_repr
+
 
 #: One step of a pair: grid, partners, heat and matches.
 _StepPair = tuple[Floats, Partners, Floats, list[Match]]
@@ -122,6 +128,9 @@ class Mosaic(NamedTuple):
 
     owner: NDArray[np.intp]
     part: Floats
+
+    def __repr__(self) -> str:
+        return short_repr(self)
 
 
 def explain(
@@ -306,6 +315,8 @@ class Explanation:
     normalisers: list[Floats]
     threads: int | None = None
     sampled: bool = False
+
+    __repr__ = short_repr
 
     @property
     def size(self) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from patchtrace.files import replacing, write_json
 from patchtrace.images import ImageSet
 from patchtrace.null.agreement import WAYS, agreement
 from patchtrace.null_details import CALLED, Kind, NullDetails, p_value
+from patchtrace.short import short_repr
 
 MANIFEST, FILE_VERSION = "null.json", 2
 #: Fields that are plain data as they are.
@@ -101,6 +102,8 @@ class Null:
     digests: NDArray[np.uint64]
     fingerprint: str
     shape: tuple[int, int, int]
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         choice("kind", self.kind, CALLED)
