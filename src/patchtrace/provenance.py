@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+
+from patchtrace.display import shown
+from patchtrace.images import ImageSet
 
 #: Number of training images listed for each pixel.
 DEPTH = 4
@@ -74,6 +77,8 @@ class Samples:
         Pixels in [-1, 1], or latents.
     provenance : Provenance
         Which training images the pixels come from.
+    train : ImageSet, optional
+        The training images, to be shown beside the samples in a notebook.
 
     Examples
     --------
@@ -84,6 +89,10 @@ class Samples:
 
     images: NDArray[np.float32]
     provenance: Provenance
+    train: ImageSet | None = field(default=None, repr=False)
+
+    def _repr_html_(self) -> str | None:
+        return shown(self)
 
     @property
     def shares(self) -> NDArray[np.float32]:
