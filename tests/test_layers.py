@@ -17,10 +17,11 @@ PACKAGE = Path(patchtrace.__file__).parent
 # a room may import rooms of lower layers, and those of its own only where the order inside it is said
 LAYERS = [
     ["errors", "_native"],
-    ["checks", "files", "progress", "short"],
+    ["checks", "display", "files", "progress", "short"],
     ["schedule", "cache", "compute", "views", "frames"],
     ["latents"],
-    ["recipe", "images", "provenance"],
+    ["recipe", "images"],
+    ["provenance"],
     ["nda_details", "null_details", "copies"],
     ["attribution"],
     ["engines"],

@@ -12,6 +12,7 @@ from importlib.metadata import version
 
 from patchtrace.attribution import Attribution, Hit
 from patchtrace.compute import Compute
+from patchtrace.drawing import html as _html  # noqa: F401  # results learn how to show themselves
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding, ImageSet, Store
 from patchtrace.latents import Autoencoder

@@ -20,6 +20,7 @@ from patchtrace.cache import digest
 from patchtrace.checks import choice
 from patchtrace.copies.check import CHECKED, checked
 from patchtrace.copies.verdict import Verdict
+from patchtrace.display import shown
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing, write_csv, write_json
 from patchtrace.frames import Columns, Library, columns_of, dataset_of, frame_of, write_parquet
@@ -99,6 +100,8 @@ class Attribution:
     verdicts : tuple of mapping, default ()
         For each query, by number of the image, whether it is the same picture, a changed copy, has a part in common,
         or resembles: of the images that were checked. Empty where none was.
+    pictures : (ImageSet, ImageSet), optional
+        Queries and training images, for notebooks. They are not saved: see :meth:`with_pictures`.
 
     Examples
     --------
@@ -125,6 +128,7 @@ share=0.25, error=None, chance=None, z=None)]
     nda: NDADetails | None = None
     null: NullDetails | None = None
     verdicts: tuple[Mapping[int, Verdict], ...] = ()
+    pictures: tuple[ImageSet, ImageSet] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         shape = (len(self.query_ids), len(self.train_ids))
@@ -247,6 +251,25 @@ share=0.25, error=None, chance=None, z=None)]
             part = watch.part(number / len(chosen), (number + 1) / len(chosen))
             found[query] |= checked(queries, train, query, asked, frame=frame, threads=threads, progress=part)
         return replace(self, verdicts=tuple(found))
+
+    def with_pictures(self, queries: ImageSet, train: ImageSet) -> Attribution:
+        """The same with its images, which a notebook then shows: a result that was loaded has none.
+
+        Parameters
+        ----------
+        queries, train : ImageSet
+            The images of the result.
+
+        Returns
+        -------
+        Attribution
+        """
+        if queries.ids != self.query_ids or train.ids != self.train_ids:
+            raise PatchtraceError("these are not the images of the result: open what was attributed, in the same order")
+        return replace(self, pictures=(queries, train))
+
+    def _repr_html_(self) -> str | None:
+        return shown(self)
 
     def remarks(self, query: int) -> list[str]:
         """What the list of a query means, in sentences: how certain it is, and whether it is approximate."""
@@ -489,6 +512,8 @@ def joined(results: Sequence[Attribution], queries: ImageSet) -> Attribution:
         facts={**results[0].facts, "queries": facts_of_set(queries)},
         skipped=(*skipped, *(replace(item, of="queries") for item in queries.skipped)),
     )
+    if first.pictures is not None:
+        first = replace(first, pictures=(queries, first.pictures[1]))
     if len(results) == 1:  # large arrays are not copied
         return first
     details = [one.nda for one in results if one.nda is not None]

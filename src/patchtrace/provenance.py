@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from patchtrace.display import shown
+from patchtrace.images import ImageSet
 from patchtrace.short import short_repr
 
 #: Number of training images listed for each pixel.
@@ -78,6 +80,8 @@ class Samples:
         Pixels in [-1, 1], or latents.
     provenance : Provenance
         Which training images the pixels come from.
+    train : ImageSet, optional
+        The training images, to be shown beside the samples in a notebook.
 
     Examples
     --------
@@ -88,6 +92,10 @@ class Samples:
 
     images: NDArray[np.float32]
     provenance: Provenance
+    train: ImageSet | None = field(default=None, repr=False)
+
+    def _repr_html_(self) -> str | None:
+        return shown(self)
 
     __repr__ = short_repr
 

@@ -234,7 +234,7 @@ class ScoreMachine:
         count = Counter(progress, n * len(times) * len(self.train))
         painted = [self._painted(rngs[batch], times, eta, count) for batch in self._batches(n)]
         provenance = Provenance.joined([part.provenance for part in painted])
-        return Samples(np.concatenate([part.images for part in painted]), provenance)
+        return Samples(np.concatenate([part.images for part in painted]), provenance, self.train)
 
     def _painted(self, rngs: list[np.random.Generator], times: list[int], eta: float, count: Counter) -> Samples:
         """One batch of samples."""

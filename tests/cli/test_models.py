@@ -115,9 +115,45 @@ def test_parts_of_the_work(call, pictures, tmp_path):
     assert call("lds", *pictures, *how, "--shard", "3/2")[0] == 2
 
 
+FEW = ["--loss-timesteps", 2, "--loss-draws", 1, "--method", "random"]
+
+
+def test_published_subsets_in_packed_bits(call, pictures, tmp_path):
+    subsets = np.random.default_rng(0).random((4, 20)) < 0.5
+    np.save(tmp_path / "subsets.npy", np.packbits(subsets, axis=1))
+    how = [*pictures, *FEW, "--queries", tmp_path / "others"]
+    code, _, err = call("lds", *how, "--subsets", tmp_path / "subsets.npy", "-o", tmp_path / "o")
+    assert code == 0, err
+    np.testing.assert_array_equal(GroundTruth.load(tmp_path / "o" / "truth.npz").subsets, subsets)
+    # a truth is a file of subsets too
+    code, _, err = call("lds", *how, "--subsets", tmp_path / "o" / "truth.npz", "-o", tmp_path / "o")
+    assert code == 0, err
+    np.save(tmp_path / "other.npy", subsets[:, :19])
+    code, _, err = call("lds", *how, "--subsets", tmp_path / "other.npy", "-o", tmp_path / "o")
+    assert (code, "subsets have 19 columns: use 20" in err) == (1, True)
+
+
+def test_a_dry_run_prints_how_long_it_will_take_and_writes_nothing(call, pictures, tmp_path):
+    how = [*pictures, *FEW, "--subsets", 3, "-o", tmp_path / "new" / "out"]
+    for queries in (["--queries", tmp_path / "others"], ["--generated", 2]):
+        code, out, err = call("lds", *how, *queries, "--dry-run")
+        assert (code, err) == (0, "")
+        assert out.startswith("3 models to train, 3 steps each: ")
+        assert ("for the model of all images" in out) == ("--generated" in queries)
+    assert not (tmp_path / "new").exists()
+    code, out, err = call("lds", *how, "--queries", tmp_path / "others")
+    assert code == 0, err
+    assert "3 models to train, 3 steps each: " in err
+    assert call("lds", *how, "--queries", tmp_path / "others", "--dry-run")[1] == "all models are trained already\n"
+
+
 @pytest.mark.parametrize(
     ("more", "told"),
     [
+        (["--generated", 2, "--subsets", "2"], "'2' is neither a number from 3 on nor a file"),
+        (["--generated", 2, "--subsets", "none.npy"], "is neither a number from 3 on nor a file"),
+        (["--generated", 2, "--subsets", __file__, "--fraction", "0.3"], "--fraction has no meaning with --subsets"),
+        (["--generated", 2, "--subsets", __file__, "--classes", "folders"], "--classes has no meaning with --subsets"),
         ([], "--queries PATH or --generated N"),
         (["--generated", 2, "--queries", "."], "--queries PATH or --generated N"),
         (["--generated", 2, "--classes", "label"], "folders"),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patchtrace import Attribution, PatchtraceError
-from patchtrace.evaluate.truth import GroundTruth, make_subsets
+from patchtrace.evaluate.truth import GroundTruth, make_subsets, read_subsets
 
 
 @pytest.fixture
@@ -239,3 +239,45 @@ def test_a_result_about_other_images_is_refused(truth):
             truth.check(result_for(other))
     with pytest.raises(PatchtraceError, match="other pixels"):
         truth.check(result_for(truth, queries={"fingerprint": "another"}))
+
+
+# -- published subsets ----------------------------------------------------------------------------------
+
+MASKS = np.random.default_rng(0).random((4, 11)) < 0.5
+
+
+@pytest.mark.parametrize("form", [MASKS, MASKS.astype(np.uint8), MASKS.astype(float), np.packbits(MASKS, axis=1)])
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_published_subsets_of_every_form(tmp_path, form, suffix):
+    path = tmp_path / f"subsets{suffix}"
+    np.save(path, form) if suffix == ".npy" else np.savez(path, subsets=form)
+    np.testing.assert_array_equal(read_subsets(path, 11), MASKS)
+
+
+@pytest.mark.parametrize(
+    ("array", "says"),
+    [
+        (MASKS.T, r"shape \(11, 4\): transpose them"),
+        (MASKS[:, :10], "10 columns: use 11"),
+        (MASKS[0], r"shape \(11,\)"),
+        (MASKS * 2, "neither booleans nor 0 and 1"),
+        (MASKS & (np.arange(4) != 2)[:, None], "subset 2 has no image"),
+        (np.full((4, 2), 255, np.uint8), "more than 11 images"),
+    ],
+)
+def test_other_subsets_are_refused(tmp_path, array, says):
+    np.save(tmp_path / "subsets.npy", array)
+    with pytest.raises(PatchtraceError, match=says) as found:
+        read_subsets(tmp_path / "subsets.npy", 11)
+    assert "subsets.npy" in str(found.value)
+
+
+def test_files_without_subsets_are_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", masks=MASKS)
+    with pytest.raises(PatchtraceError, match="no array 'subsets', only masks"):
+        read_subsets(tmp_path / "a.npz", 11)
+    np.save(tmp_path / "pickled.npy", np.array([{}]), allow_pickle=True)
+    (tmp_path / "text.npy").write_text("1 0 1")
+    for name in ("pickled.npy", "text.npy", "none.npy"):
+        with pytest.raises(PatchtraceError, match="no readable subsets"):
+            read_subsets(tmp_path / name, 11)

@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from patchtrace.checks import nearest
+from patchtrace.evaluate.lds import LEAST_SUBSETS
 from patchtrace.images.decode import MOST_SIDE
 from patchtrace.images.sources.base import recognised
 from patchtrace.recipe import MOST_DRAWS
@@ -106,6 +107,16 @@ def _shard(text: str) -> tuple[int, int]:
     return shard
 
 
+def _subsets(text: str) -> int | Path:
+    if text.isdecimal():
+        if int(text) < LEAST_SUBSETS:
+            raise ValueError(text)
+        return int(text)
+    if not Path(text).is_file():
+        raise ValueError(text)
+    return Path(text)
+
+
 def _draws(text: str) -> int | str:
     if text != "auto" and not 1 <= int(text) <= MOST_DRAWS:
         raise ValueError(text)
@@ -135,6 +146,12 @@ SIZE = Parsed(
 )
 #: Part 2 of 8, as 2/8.
 SHARD = Parsed("I/N", _shard, "{!r} is not a part: use 1/8 to 8/8, for example")
+#: How many subsets, or a file with published ones.
+SUBSETS = Parsed(
+    "N|FILE",
+    _subsets,
+    f"{{!r}} is neither a number from {LEAST_SUBSETS} on nor a file: use 64, for example, or a .npy or .npz of subsets",
+)
 #: Views of the collection's images, such as flips,zoom:1.5.
 VIEWS = Parsed("VIEW,VIEW,...|none", view_names, "{!r} is not valid: " + RIGHT + ", or none")
 DRAWS = Parsed("N|auto", _draws, f"{{!r}} is not a number of draws: use a whole number from 1 to {MOST_DRAWS}, or auto")

@@ -11,7 +11,7 @@ import math
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,8 @@ Precision = Literal["fp32", "bf16"]
 #: Seconds between two states on disk; a killed run loses no more than this.
 SAVE_EVERY = 60.0
 STATE, RECORD = "state.safetensors", "training.json"
+#: Steps that a speed is measured on, and seconds after which it is enough.
+MEASURED, MEASURED_SECONDS = 6, 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +155,46 @@ def train(
             _check_same(place, known, fingerprint)
             return Denoiser.load(place, device)
     return _TrainingRun(opened, place, settings, fingerprint, device).run(Watch.of(progress))
+
+
+class Speed(NamedTuple):
+    """Seconds of a training step, and of a pass of one picture through the model; how many steps were measured."""
+
+    step: float
+    single: float
+    measured: int
+
+
+def measured_speed(images: ImageSet, training: Training, device: str = "cpu") -> Speed:
+    """How fast this machine trains, by a few steps whose model is thrown away: a few seconds, 20 where steps take long.
+
+    Parameters
+    ----------
+    images : ImageSet
+        The collection, or a part of it.
+    training : Training
+        The settings.
+    device : str, default "cpu"
+        PyTorch device, such as ``"cuda"``.
+
+    Returns
+    -------
+    Speed
+    """
+    diffusers()
+    run = _TrainingRun(images, Path(), training, "", device)
+    times: list[float] = []
+    while run.step < min(MEASURED, run.steps) and sum(times) < MEASURED_SECONDS:
+        begin = time.perf_counter()
+        run.take_step()
+        run.step += 1
+        times.append(time.perf_counter() - begin)
+    run.model.eval()
+    passes = 16 if run.device.type == "cpu" else 128
+    begin = time.perf_counter()
+    run.denoiser.loss(images.subset([0]), timesteps=passes)
+    single = (time.perf_counter() - begin) / passes
+    return Speed(float(np.median(times[1:] or times)), single, len(times))  # the first one also warms up
 
 
 def _check_same(place: Path, known: str, fingerprint: str) -> None:
@@ -290,6 +332,11 @@ class _TrainingRun:
         pictures = np.concatenate([self.images.block(i, i + 1) for i in row])
         pictures[mirrored] = pictures[mirrored, ..., ::-1]
         return pictures, timesteps, noise
+
+
+def is_finished(directory: str | Path) -> bool:
+    """Whether a training in this directory has ended."""
+    return (Path(directory) / RECORD).is_file()
 
 
 def checkpoints_of(directory: str | Path) -> list[Path]:

@@ -66,10 +66,17 @@ class Retraining:
 
     def with_checkpoints(self, progress: Progress | None = None) -> Path:
         """The directory of a model of the whole collection and of four checkpoints of its training."""
-        training = replace(self.training, checkpoints=4)
-        place = self.directory / "models" / f"whole-{training.fingerprint(self.images)[:24]}"
-        train(self.images, place, training, device=self._device, progress=progress)
+        place = self.place_of_whole()
+        train(self.images, place, self._whole, device=self._device, progress=progress)
         return place
+
+    def place_of_whole(self) -> Path:
+        """That directory, whether it exists or not."""
+        return self.directory / "models" / f"whole-{self._whole.fingerprint(self.images)[:24]}"
+
+    @property
+    def _whole(self) -> Training:
+        return replace(self.training, checkpoints=4)
 
     def generated(self, count: int, progress: Progress | None = None) -> ImageSet:
         """Pictures of the model of the whole collection, by all steps of DDPM."""

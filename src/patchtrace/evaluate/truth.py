@@ -266,6 +266,55 @@ def unpacked(subsets: NDArray[Any], images: int | None = None) -> NDArray[np.boo
     return as_subsets(subsets)
 
 
+def read_subsets(path: str | Path, images: int) -> NDArray[np.bool_]:
+    """Subsets that others have published: bool (subsets, images).
+
+    Parameters
+    ----------
+    path : path
+        A ``.npy``, or an ``.npz`` with an array ``subsets``, such as a truth: booleans, 0 and 1, or bits packed by
+        ``np.packbits(subsets, axis=1)``, a row for each subset.
+    images : int
+        Number of images in the collection.
+
+    Returns
+    -------
+    bool (subsets, images)
+
+    Raises
+    ------
+    PatchtraceError
+        If the file cannot be read or is about another number of images, or if a subset has no image.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     np.save(Path(directory) / "subsets.npy", np.packbits(np.eye(3, 10, dtype=bool), axis=1))
+    ...     read_subsets(Path(directory) / "subsets.npy", images=10).sum(axis=1)
+    array([1, 1, 1])
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as stream:
+            opened = np.load(stream, allow_pickle=False)
+            if isinstance(opened, np.lib.npyio.NpzFile):
+                if "subsets" not in opened.files:
+                    raise PatchtraceError(f"it holds no array 'subsets', only {', '.join(opened.files)}: add it")
+                opened = opened["subsets"]
+        if opened.ndim == 2 and opened.shape[0] == images and opened.shape[1] != images:
+            raise PatchtraceError(f"they have shape {opened.shape}: transpose them, each row is a subset")
+        subsets = unpacked(opened, images)
+        empty = np.flatnonzero(~subsets.any(axis=1))
+        if len(empty):
+            raise PatchtraceError(f"subset {empty[0]} has no image: a model cannot be trained on it")
+    except PatchtraceError as error:
+        raise PatchtraceError(f"the subsets in {str(path)!r}: {error}") from error
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise PatchtraceError(f"there are no readable subsets in {str(path)!r}: {error}") from error
+    return subsets
+
+
 def numbers(count: int) -> tuple[str, ...]:
     """Ids for things without names."""
     return tuple(map(str, range(count)))

@@ -219,6 +219,7 @@ class Method(ABC):
         """The result of this method; scores that are not shares by themselves get those of ``positive_shares``."""
         more["skipped"] = train.skipped + tuple(replace(item, of="queries") for item in queries.skipped)
         more.setdefault("settings", self.settings())
+        more.setdefault("pictures", (queries, train))
         if "facts" not in more:
             more["facts"] = facts_of(train, queries)
         found = (positive_shares(scores) if shares is None else shares).astype(np.float32)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from patchtrace.attribution import Attribution
 from patchtrace.compute import Compute
+from patchtrace.display import shown
 from patchtrace.engines import Blocks, Comparison, Job, LocalWork, NoisyQuery, get_engine
 from patchtrace.engines.reference import noisy_patches, patches
 from patchtrace.errors import PatchtraceError
@@ -317,6 +318,9 @@ class Explanation:
     sampled: bool = False
 
     __repr__ = short_repr
+
+    def _repr_html_(self) -> str | None:
+        return shown(self)
 
     @property
     def size(self) -> tuple[int, int]:

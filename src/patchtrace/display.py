@@ -1,0 +1,22 @@
+"""How results show themselves in a notebook. Results know nobody who draws, so what draws them registers here."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+
+@singledispatch
+def html_of(result: object) -> str:
+    """HTML that shows a result: see ``drawing/html.py``."""
+    raise NotImplementedError(f"nothing draws a {type(result).__name__}")
+
+
+def shown(result: object) -> str | None:
+    """The same, or None where it cannot be drawn: a notebook then shows the repr. To look at a result never fails.
+
+    >>> shown("a text, which nothing draws")
+    """
+    try:
+        return html_of(result)
+    except Exception:  # pixels of a store that is gone, a damaged file, any shape of latents
+        return None
