@@ -1,14 +1,18 @@
 """Changed pictures of a collection, and how often their source is found: first, and among the first ten.
 
-    make pictures                                                   # all; hours, mostly for latents of 512
-    .venv/bin/python benchmarks/pictures.py cifar "latents of 256"  # some only
-    .venv/bin/python benchmarks/pictures.py --photos 200 --sources 10 "latents of 256"
-    .venv/bin/python benchmarks/pictures.py --table "64 pixels" "latents of 256"
+    make pictures                                                     # all; hours, mostly for latents of 512
+    .venv/bin/python benchmarks/pictures.py "latents of 256" pixel    # some only
+    .venv/bin/python benchmarks/pictures.py "latents of 512" --rounds 12
+    .venv/bin/python benchmarks/pictures.py "latents of 512, zoom 1.5" --changes "quarter pasted 1.5 times larger"
+    .venv/bin/python benchmarks/pictures.py --table                   # of what is known so far
 
-Sources are photographs of the collection, changed at their full size; pasted and blended ones go onto photographs that
-are not in it. Results stay in benchmarks/results/pictures.json, those of other numbers of photographs and sources under
-their own names; a run does what is missing there, change by change. Latents stay in benchmarks/runs/. Times are core
-seconds: they hardly depend on what else the machine does.
+600 photographs: 500 are the collection, and the other 100 are hosts, onto which parts are pasted, and which are blended
+with. 40 of the collection are sources, changed at their full size. No source and no host is one of the photographs with
+which the recipe for latents was chosen (latent_levels.py). Each comparison is exact, with one draw.
+
+A round has one query of each change, each of another source; 40 rounds are every change of every source. Results are
+kept query by query in benchmarks/results/pictures/, and a run goes on where it was stopped. Latents stay in
+benchmarks/runs/. Times are core seconds: they hardly depend on what else the machine does.
 """
 
 from __future__ import annotations
@@ -18,8 +22,9 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,15 +34,16 @@ from tqdm import tqdm
 
 from patchtrace import NDA, ImageSet, PixelSimilarity, Recipe, Store
 from patchtrace.images import Decoding
+from patchtrace.latents import load_autoencoder
 from patchtrace.methods import EmbeddingSimilarity, Method
-from patchtrace.recipe import TIMESTEPS, Level, Scale
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE.parent.parent / "shared" / "data"
 PHOTOS, WEIGHTS = DATA / "photos", DATA / "taef2_encoder.safetensors"
-RESULTS, RUNS = HERE / "results" / "pictures.json", HERE / "runs"
-#: Every so many-th photograph is left out of the collection: pasted parts go onto these.
-LEFT_OUT, SOURCES = 6, 20
+RESULTS, RUNS = HERE / "results" / "pictures", HERE / "runs"
+#: Of each six photographs the fifth is a host. latent_levels.py uses each third from the first for its collection, and
+#: five others as hosts; sources are of each third from the third.
+EACH, HOST, THIRD, SOURCES = 6, 4, 2, 40
 
 Change = Callable[[Image.Image, Image.Image], Image.Image]
 
@@ -109,8 +115,9 @@ CHANGES: dict[str, Change] = {
 }
 
 
-def recipe(*patches: int) -> Recipe:
-    return Recipe(tuple(Level(t, (Scale(patch),)) for t, patch in zip(TIMESTEPS, patches, strict=True)))
+#: What a picture of the collection has to be found through.
+GOAL = ("JPEG 30", "mirrored", "cropped to 60 %", "turned 10 degrees", "darker", "recoloured", "a caption over it",
+        "quarter pasted at its place", "half and half")  # fmt: skip
 
 
 class Way(NamedTuple):
@@ -121,79 +128,146 @@ class Way(NamedTuple):
     latents: bool = False
 
 
-#: One draw each.
+def zoomed(recipe: Recipe) -> Recipe:
+    """The recipe with the collection also enlarged."""
+    return replace(recipe, views=(*recipe.views, "zoom:1.5"))
+
+
 WAYS: dict[str, Way] = {
-    "3, 5, 5, 7, 9": Way(lambda: NDA(recipe(3, 5, 5, 7, 9))),
-    "5, 7, 9, 11, 13": Way(lambda: NDA(recipe(5, 7, 9, 11, 13))),
-    "flips": Way(lambda: NDA(Recipe.preset("patchtrace"))),
-    "flips, zoom 1.5": Way(lambda: NDA(replace(Recipe.preset("patchtrace"), views=("flips", "zoom:1.5")))),
-    "3, 5, 7, 9, 11": Way(lambda: NDA(recipe(3, 5, 7, 9, 11))),
-    "cifar": Way(lambda: NDA(Recipe.preset("cifar"))),
-    "pixel": Way(PixelSimilarity),
-    "embedding": Way(EmbeddingSimilarity),
+    "pixel similarity": Way(PixelSimilarity),
+    "embedding": Way(EmbeddingSimilarity, 256),
+    "32 pixels": Way(lambda: NDA(Recipe.for_size(32, 32))),
+    "32 pixels, zoom 1.5": Way(lambda: NDA(zoomed(Recipe.for_size(32, 32)))),
     "64 pixels": Way(lambda: NDA(Recipe.for_size(64, 64)), 64),
-    "embedding of 256": Way(EmbeddingSimilarity, 256),
+    "64 pixels, zoom 1.5": Way(lambda: NDA(zoomed(Recipe.for_size(64, 64))), 64),
     "latents of 256": Way(NDA, 256, latents=True),
+    "latents of 256, zoom 1.5": Way(lambda: NDA(zoomed(Recipe.for_latents(32, 32))), 256, latents=True),
     "latents of 512": Way(NDA, 512, latents=True),
+    "latents of 512, zoom 1.5": Way(lambda: NDA(zoomed(Recipe.for_latents(64, 64))), 512, latents=True),
 }
 
 
-class Task(NamedTuple):
-    """Which photographs are in the collection, which of them are changed, and onto what."""
+class Query(NamedTuple):
+    """A source (its place in the collection), how it is changed, and onto which photograph."""
 
-    inside: list[Path]
-    places: np.ndarray
-    hosts: list[Path]
+    round: int
+    change: str
+    source: Path
+    place: int
+    host: Path
 
-    @classmethod
-    def of(cls, photos: int | None, sources: int) -> Task:
-        files = sorted(path for path in PHOTOS.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
-        if not files:
-            sys.exit("the photographs are not at hand: photos/ has to lie in shared/data/ beside the checkout")
-        if photos:
-            files = [files[place] for place in np.linspace(0, len(files) - 1, photos).astype(int)]
-        inside = [path for number, path in enumerate(files) if number % LEFT_OUT]
-        return cls(inside, np.linspace(0, len(inside) - 1, sources).astype(int), files[::LEFT_OUT])
-
-    def queries(self, change: Change, side: int) -> np.ndarray:
-        """The changed pictures: u8 (sources, side, side, 3)."""
-        hosts = [self.hosts[number % len(self.hosts)] for number in range(len(self.places))]
-        pairs = zip(self.places, hosts, strict=True)
-        return np.stack([small(change(opened(self.inside[place]), opened(host)), side) for place, host in pairs])
+    @property
+    def name(self) -> str:
+        """The source, as it is called inside the folder."""
+        return self.source.relative_to(PHOTOS).as_posix()
 
 
-def collection(way: Way, task: Task) -> ImageSet:
+def photographs() -> list[Path]:
+    files = sorted(path for path in PHOTOS.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
+    if not files:
+        sys.exit("the photographs are not at hand: photos/ has to lie in shared/data/ beside the checkout")
+    return files
+
+
+def collection() -> list[Path]:
+    return [path for number, path in enumerate(photographs()) if number % EACH != HOST]
+
+
+def queries() -> list[Query]:
+    """Round by round. In a round each change has another source; each source always has the same host."""
+    files, inside = photographs(), collection()
+    hosts = files[HOST::EACH]
+    able = [path for number, path in enumerate(files) if number % 3 == THIRD]
+    sources = [able[place] for place in np.linspace(0, len(able) - 1, SOURCES).astype(int)]
+    # halfway through the list of hosts, so that they are clothes of another kind
+    beside = [hosts[(len(hosts) * number // SOURCES + len(hosts) // 2) % len(hosts)] for number in range(SOURCES)]
+    found = []
+    for number in range(SOURCES):
+        for step, change in enumerate(CHANGES):
+            # 7 and 40 have no common factor, so that neighbours in a round are clothes of different kinds
+            chosen = 7 * (number + 3 * step) % SOURCES
+            source = sources[chosen]
+            found.append(Query(number, change, source, inside.index(source), beside[chosen]))
+    return found
+
+
+def opened_collection(way: Way) -> ImageSet:
+    """The collection; as latents out of a store of all photographs."""
+    inside = collection()
     if not way.latents:
-        return ImageSet.open(task.inside, size=way.side)
-    store = Store(RUNS / f"latents-{way.side}-{len(task.inside)}.store")
-    rules = Decoding(size=(way.side, way.side))
-    with tqdm(desc=f"latents of {way.side}", total=len(task.inside), disable=None) as bar:
+        return ImageSet.open(inside, size=way.side)
+    store = Store(RUNS / f"latents-{way.side}.store")
+    with tqdm(desc=f"latents of {way.side}", total=len(photographs()), disable=None) as bar:
         store.update(
-            task.inside, decoding=rules, latents=f"taef2:{WEIGHTS}", progress=lambda done, _: bar.update(done - bar.n)
+            PHOTOS,
+            decoding=Decoding(size=(way.side, way.side)),
+            latents=f"taef2:{WEIGHTS}",
+            progress=lambda done, _: bar.update(done - bar.n),
         )
-    return ImageSet.open(store.path)
+    images = ImageSet.open(store.path)
+    rows = {name: row for row, name in enumerate(images.ids)}
+    return images.subset([rows[path.relative_to(PHOTOS).as_posix()] for path in inside])
 
 
-def measure(name: str, key: str, task: Task) -> None:
-    """One way to compare, change by change."""
-    way, entry = WAYS[name], known().get(key, {"images": len(task.inside), "sources": len(task.places), "found": {}})
-    if (entry["images"], entry["sources"]) != (len(task.inside), len(task.places)):
-        sys.exit(f"{key!r} was measured on other photographs: delete it from {RESULTS.name}, or use its numbers")
-    missing = [change for change in CHANGES if change not in entry["found"]]
+def asked(query: Query, way: Way) -> tuple[np.ndarray, float]:
+    """A query as it is compared, (1, channels, height, width), and core seconds to encode it; latents from the disk."""
+    kept = RUNS / "queries" / f"{way.side}-{query.change}-{query.name}.npz".replace(" ", "_").replace("/", "-")
+    if way.latents and kept.exists():
+        with np.load(kept) as found:
+            return found["latents"].astype(np.float32), float(found["seconds"])
+    changed = small(CHANGES[query.change](opened(query.source), opened(query.host)), way.side)
+    if not way.latents:
+        return changed[None], 0.0
+    autoencoder = load()
+    begin = core_seconds()
+    latents = autoencoder.encode(changed.transpose(2, 0, 1)[None])
+    seconds = core_seconds() - begin
+    kept.parent.mkdir(exist_ok=True)
+    np.savez(kept, latents=latents, seconds=seconds)
+    return latents.astype(np.float32), seconds
+
+
+@cache
+def load() -> Any:
+    autoencoder = load_autoencoder(f"taef2:{WEIGHTS}")
+    autoencoder.encode(np.zeros((1, 3, 64, 64), np.uint8))  # what the first picture takes besides is not its time
+    return autoencoder
+
+
+def measure(name: str, rounds: int, changes: Sequence[str]) -> None:
+    """One way to compare, query by query."""
+    path, way = RESULTS / f"{name.replace(', ', '-').replace(' ', '-')}.json", WAYS[name]
+    entry = known(name)
+    done = {(row["change"], row["source"]) for row in entry["rows"]}
+    missing = [
+        query
+        for query in queries()
+        if query.round < rounds and query.change in changes and (query.change, query.name) not in done
+    ]
     if not missing:
         return
-    begin = core_seconds()
-    train = collection(way, task)
-    entry.setdefault("index", core_seconds() - begin)
-    method, timed = way.make().fit(train), entry.setdefault("queries", {})
-    for change in tqdm(missing, desc=key, disable=None):
-        queries, begin = task.queries(CHANGES[change], way.side), core_seconds()
-        scores = method.attribute(queries).scores
-        timed[change] = (core_seconds() - begin) / len(queries)
-        own = scores[np.arange(len(queries)), task.places]
-        ranks = (scores > own[:, None]).sum(axis=1)
-        entry["found"][change] = [float((ranks < top).mean()) for top in (1, 10)]
-        RESULTS.write_text(json.dumps(known() | {key: entry}, indent=1) + "\n")
+    images = opened_collection(way)
+    method = way.make().fit(images)
+    if isinstance(method, EmbeddingSimilarity):
+        method.attribute(images.subset([0]))  # features of the collection are made once
+    for query in tqdm(missing, desc=name, disable=None):
+        changed, encoding = asked(query, way)
+        begin = core_seconds()
+        scores = method.attribute(changed).scores[0]
+        seconds = core_seconds() - begin
+        rank = int((scores > scores[query.place]).sum())
+        row = {"round": query.round, "change": query.change, "source": query.name, "rank": rank}
+        if rank:
+            row["first"] = collection()[int(scores.argmax())].relative_to(PHOTOS).as_posix()
+        entry["rows"].append(row | {"encoding": round(encoding, 3), "seconds": round(seconds, 3)})
+        RESULTS.mkdir(exist_ok=True)
+        lines = ",\n".join("  " + json.dumps(row) for row in entry["rows"])
+        path.write_text(f'{{"images": {len(images)}, "rows": [\n{lines}\n]}}\n')
+
+
+def known(name: str) -> dict[str, Any]:
+    path = RESULTS / f"{name.replace(', ', '-').replace(' ', '-')}.json"
+    return json.loads(path.read_text()) if path.exists() else {"images": len(collection()), "rows": []}
 
 
 def core_seconds() -> float:
@@ -211,42 +285,38 @@ def small(picture: Image.Image, side: int) -> np.ndarray:
     return np.asarray(ImageOps.fit(picture, (side, side), Image.Resampling.LANCZOS))
 
 
-def known() -> dict[str, Any]:
-    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-
-
-def table(keys: list[str]) -> None:
-    keys = [key for key in keys if key in known()]
-    found = {key: known()[key]["found"] for key in keys}
-    print("| first / among ten | " + " | ".join(keys) + " |\n|---" + "|---" * len(keys) + "|")
+def table(names: list[str]) -> None:
+    """Each cell: the part of its queries whose source is first / among the first ten, and their number."""
+    rows = {name: known(name)["rows"] for name in names}
+    names = [name for name in names if rows[name]]
+    print("| first / among ten (queries) | " + " | ".join(names) + " |\n|---" + "|---" * len(names) + "|")
     for change in CHANGES:
-        cells = ["{:.2f} / {:.2f}".format(*found[key][change]) if change in found[key] else "" for key in keys]
-        print(f"| {change} | " + " | ".join(cells) + " |")
-    common = [change for change in CHANGES if all(change in found[key] for key in keys)]
-    means = [np.mean([found[key][change] for change in common], axis=0) for key in keys]
-    print(f"| mean of {len(common)} | " + " | ".join(f"{one:.2f} / {ten:.2f}" for one, ten in means) + " |")
-    for row, digits in (("index", 0), ("queries", 1)):
-        times = [known()[key].get(row) for key in keys]
-        shown = [np.mean(list(each.values())) if isinstance(each, dict) and each else each or None for each in times]
-        cells = ["" if each is None else f"{each:.{digits}f}" for each in shown]
-        words = "core seconds to open the collection" if row == "index" else "core seconds a query"
-        print(f"| {words} | " + " | ".join(cells) + " |")
+        print(f"| {change} | " + " | ".join(cell(rows[name], [change]) for name in names) + " |")
+    print("| **all to be found** | " + " | ".join(cell(rows[name], GOAL, whole=True) for name in names) + " |")
+    for column, words in (("encoding", "encode the query"), ("seconds", "compare it")):
+        means = [np.mean([row[column] for row in rows[name]]) for name in names]
+        print(f"| core seconds to {words} | " + " | ".join(f"{mean:.2g}" if mean else "" for mean in means) + " |")
+
+
+def cell(rows: list[dict[str, Any]], changes: Sequence[str], *, whole: bool = False) -> str:
+    """With ``whole``, nothing unless there are queries of each change; the mean over changes then."""
+    ranks = [np.array([row["rank"] for row in rows if row["change"] == change]) for change in changes]
+    if not all(map(len, ranks)):
+        return ""
+    first, ten = (np.mean([(each < top).mean() for each in ranks]) for top in (1, 10))
+    return f"{first:.2f} / {ten:.2f} ({sum(map(len, ranks))})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[*WAYS, []], help="what to measure; by default everything")
-    parser.add_argument("--photos", type=int, help="number of photographs; by default all")
-    parser.add_argument("--sources", type=int, default=SOURCES, help="number of them that are changed")
+    parser.add_argument("--rounds", type=int, default=SOURCES, help="queries of each change; by default all 40")
+    parser.add_argument("--changes", nargs="+", choices=list(CHANGES), default=list(CHANGES), help="some only")
     parser.add_argument("--table", action="store_true", help="print the table only")
-    asked = parser.parse_args()
-    task = Task.of(asked.photos, asked.sources)
-    usual = asked.photos is None and asked.sources == SOURCES
-    tail = "" if usual else f" ({len(task.inside)} photographs, {asked.sources} sources)"
-    keys = {f"{name}{tail}": name for name in asked.names or WAYS}
-    for key, name in {} if asked.table else keys.items():
-        measure(name, key, task)
-    table(list(keys))
+    given = parser.parse_args()
+    for name in [] if given.table else given.names or WAYS:
+        measure(name, given.rounds, given.changes)
+    table(given.names or list(WAYS))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from patchtrace.drawing.explanation import (
     proponents,
 )
 from patchtrace.drawing.palette import COMMON, SOURCES
-from patchtrace.nda.explain import Match
+from patchtrace.nda.pairs import Match
 
 
 @pytest.fixture(scope="module")

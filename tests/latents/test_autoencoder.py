@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from taef2_by_hand import arrays, decoded_by_hand, encoded_by_hand
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.latents import Autoencoder, load_autoencoder, recorded
@@ -18,53 +19,6 @@ from patchtrace.latents.load import _from_hub
 RNG = np.random.default_rng(0)
 PICTURES = RNG.uniform(-1, 1, (3, 3, 16, 24)).astype(np.float32)
 REAL = Path(__file__).resolve().parents[2].parent / "shared" / "data"
-
-
-def conv(x, weights, key, stride=1):
-    """A convolution of three by three (or one by one) as its definition says, in float64: (n, channels, h, w)."""
-    weight, bias = weights[f"{key}.weight"].astype(np.float64), weights.get(f"{key}.bias")
-    side = weight.shape[2]
-    padded = np.pad(x, ((0, 0), (0, 0), (side // 2, side // 2), (side // 2, side // 2)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (side, side), (2, 3))[:, :, ::stride, ::stride]
-    found = np.einsum("nchwyx,dcyx->ndhw", windows, weight)
-    return found if bias is None else found + bias[:, None, None]
-
-
-def block(x, weights, key):
-    if f"{key}.pool.0.weight" in weights:
-        wide = conv(x, weights, f"{key}.pool.0")
-        groups = wide.reshape(len(x), 4, -1)
-        mean, variance = groups.mean(axis=2, keepdims=True), groups.var(axis=2, keepdims=True)
-        wide = ((groups - mean) / np.sqrt(variance + 1e-5)).reshape(wide.shape)
-        wide = wide * weights[f"{key}.pool.1.weight"][:, None, None] + weights[f"{key}.pool.1.bias"][:, None, None]
-        x = x + conv(np.maximum(wide, 0), weights, f"{key}.pool.3")
-    inside = x
-    for number in (0, 2, 4):
-        inside = conv(inside if number == 0 else np.maximum(inside, 0), weights, f"{key}.conv.{number}")
-    return np.maximum(x + inside, 0)
-
-
-def arrays(path):
-    return {name: value.numpy() for name, value in load_file(path).items()}
-
-
-def encoded_by_hand(pixels, weights):
-    x = block(conv((pixels.astype(np.float64) + 1) / 2, weights, "0"), weights, "1")
-    for first in (2, 6, 10):
-        x = conv(x, weights, str(first), stride=2)
-        for number in range(first + 1, first + 4):
-            x = block(x, weights, str(number))
-    return conv(x, weights, "14")
-
-
-def decoded_by_hand(latents, weights):
-    x = np.maximum(conv(3 * np.tanh(latents.astype(np.float64) / 3), weights, "1"), 0)
-    for first, blocks in ((3, 3), (8, 3), (13, 3), (18, 1)):
-        for number in range(first, first + blocks):
-            x = block(x, weights, str(number))
-        if first < 18:
-            x = conv(x.repeat(2, axis=2).repeat(2, axis=3), weights, str(first + blocks + 1))
-    return conv(x, weights, "19") * 2 - 1
 
 
 def test_taef2_computes_what_its_layout_says(weights):

@@ -7,10 +7,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from patchtrace import NDA, Attribution, ImageSet, Level, PatchtraceError, PixelSimilarity, Recipe, Scale, explain
+from patchtrace import (
+    NDA,
+    Attribution,
+    Compute,
+    ImageSet,
+    Level,
+    PatchtraceError,
+    PixelSimilarity,
+    Recipe,
+    Scale,
+    explain,
+)
 from patchtrace.engines import NoisyQuery, Question
 from patchtrace.engines.reference import ReferenceEngine
-from patchtrace.nda.explain import spread
+from patchtrace.nda.pairs import spread
 from patchtrace.views import View
 
 RECIPE = Recipe(
@@ -108,6 +119,30 @@ def test_all_pairs_of_patches_are_those_of_the_oracle(train, queries):
     for match in pair.matches:
         by_patch[match.query[0] + 1, match.query[1] + 1] += match.weight / found.steps[0].weight
     np.testing.assert_allclose(by_patch.ravel(), oracle.share[0, :, 4], rtol=1e-5, atol=1e-9)
+
+
+def test_pairs_that_are_compared_piece_by_piece_are_the_same(train, queries, monkeypatch):
+    """Large pictures have too many pairs of patches to hold all weights of them."""
+    found = explain(made(train, queries, RECIPE), queries, train)
+    whole = found.pair(4)
+    monkeypatch.setattr("patchtrace.nda.pairs.PAIRS_AT_ONCE", 500)
+    pieces = found.pair(4)
+    for name in ("grids", "heat"):
+        for one, other in zip(getattr(whole, name), getattr(pieces, name), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-15)
+    for one, other in zip(whole.partners, pieces.partners, strict=True):
+        np.testing.assert_array_equal(one.place, other.place)
+        np.testing.assert_array_equal(one.crop, other.crop)
+    assert [match[:5] for match in whole.matches] == [match[:5] for match in pieces.matches]
+    np.testing.assert_allclose([m.weight for m in whole.matches], [m.weight for m in pieces.matches], rtol=1e-9)
+
+
+def test_fewer_images_are_compared_at_once_where_memory_is_scarce(train, queries):
+    result = made(train, queries, RECIPE)
+    plenty, scarce = (explain(result, queries, train, compute=Compute(threads=8, memory=m)) for m in ("1GB", "10MB"))
+    assert plenty.at_once == 8
+    assert 1 <= scarce.at_once < 8
+    assert scarce.pair(4).share == plenty.pair(4).share
 
 
 def test_fewer_draws_are_the_first_ones(train, queries):

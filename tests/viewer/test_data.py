@@ -16,7 +16,7 @@ from PIL import Image
 from patchtrace import NDA, Compute, ImageSet, Recipe, Stopping, explain
 from patchtrace.engines import NoisyQuery
 from patchtrace.engines.reference import noisy_patches
-from patchtrace.nda.explain import spread
+from patchtrace.nda.pairs import spread
 from patchtrace.viewer.data import answer_of, encoded, first_look, look_closer, packed
 from patchtrace.viewer.report import make_report, render_report
 

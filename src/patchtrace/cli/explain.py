@@ -18,7 +18,8 @@ from patchtrace.drawing.parts import percent
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import write_json
 from patchtrace.images.write import write_picture
-from patchtrace.nda.explain import Explanation, Pair, explain
+from patchtrace.nda.explain import Explanation, explain
+from patchtrace.nda.pairs import Pair
 
 
 @opts.command("explain")

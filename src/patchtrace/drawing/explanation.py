@@ -16,7 +16,8 @@ from patchtrace.copies.verdict import Verdict
 from patchtrace.drawing.palette import COMMON, FAINT, HEAT, INK, OTHERS, SOURCES
 from patchtrace.drawing.parts import Box, fitting_text, owner_map, percent, place_picture
 from patchtrace.images import ImageSet
-from patchtrace.nda.explain import Explanation, Match, Pair
+from patchtrace.nda.explain import Explanation
+from patchtrace.nda.pairs import Match, Pair
 
 SIDE, GAP, MARGIN, LINE = 224, 28, 28, 20
 PROPONENTS, OPPONENTS = 5, 3

@@ -39,7 +39,7 @@ class Network:
     encode, decode : callable
         Between float32 (n, 3, height, width) in [-1, 1] and latents; ``decode`` is None where it is missing.
     at_once : int, default 2**18
-        Pixels that go through it at once. On a processor more are not faster, and take more memory.
+        Pixels that go through it at once, but at least one picture.
     """
 
     encode: ArrayFunction

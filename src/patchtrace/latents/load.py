@@ -224,17 +224,20 @@ def _network(modules: list[Any], encode: TensorFunction, decode: TensorFunction 
 
     fast = torch.cuda.is_available()
     device = "cuda" if fast else "cpu"
+    # with channels last, convolutions take about a third less time on a processor
     for module in modules:
-        module.to(device)
+        module.to(device, memory_format=torch.channels_last)
 
     def on_arrays(function: TensorFunction) -> Callable[[Any], Any]:
         def apply(values: Any) -> Any:
             with torch.inference_mode():
-                return function(torch.from_numpy(np.ascontiguousarray(values, np.float32)).to(device))
+                tensor = torch.from_numpy(np.ascontiguousarray(values, np.float32))
+                return function(tensor.to(device, memory_format=torch.channels_last))
 
         return apply
 
-    return Network(on_arrays(encode), decode and on_arrays(decode), 1 << 22 if fast else 1 << 18)
+    # one by one on a processor: more at once are no faster there, and would decide how the latents are rounded
+    return Network(on_arrays(encode), decode and on_arrays(decode), 1 << 22 if fast else 1)
 
 
 def _from_hub(source: str, patterns: list[str]) -> Path:

@@ -7,12 +7,9 @@ the set, or over the images to explain and a sample of all others.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain, product
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,104 +18,19 @@ from numpy.typing import NDArray
 from patchtrace.attribution import Attribution
 from patchtrace.compute import Compute
 from patchtrace.display import shown
-from patchtrace.engines import Blocks, Comparison, Job, LocalWork, NoisyQuery, get_engine
-from patchtrace.engines.reference import noisy_patches, patches
+from patchtrace.engines import Blocks, Job, LocalWork, NoisyQuery, get_engine
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.nda.method import check_images
+from patchtrace.nda.pairs import Floats, Pair, Step, StepPair, pairs_of_step, spread, threads_within, whole_pair
 from patchtrace.nda.plan import Plan
 from patchtrace.nda.sample import chances_of, rest_of
-from patchtrace.nda_details import NDADetails, NoiseOrigin, Part
+from patchtrace.nda_details import NDADetails, NoiseOrigin
 from patchtrace.progress import Counter, Progress
 from patchtrace.short import short_repr
 
-Floats = NDArray[np.float64]
-
 #: Images that stand for all others in the explanation of an approximate result, if it does not know its normalisers.
 SAMPLE = 1000
-
-
-class Step(NamedTuple):
-    """One scale at one noise level.
-
-    ``weight`` is what one query patch counts in a share: the share of an image is the sum, over steps and query
-    patches, of ``weight`` times the part of the patch that the image accounts for.
-    """
-
-    part: Part
-    comparison: Comparison
-    weight: float
-    rows: int
-    columns: int
-    patchwork: bool
-
-
-class Match(NamedTuple):
-    """Two patches that resemble each other.
-
-    Places are (row, column) of the upper left pixel, negative where a patch hangs over the border. ``weight`` is what
-    the pair adds to the image's share. ``view`` names the view of the image that matched; without one it is the image
-    as it is. Whatever the view, ``train`` is the place in the image itself, and ``train_size`` the side that the patch
-    has there: of an enlarged view both may be fractions of a pixel.
-    """
-
-    query: tuple[int, int]
-    train: tuple[float, float]
-    size: int
-    t: int
-    pool: int
-    weight: float
-    view: str
-    train_size: float
-
-
-class Partners(NamedTuple):
-    """For each query patch the patch of an image that resembles it most: (rows, columns) each.
-
-    ``place`` is row times columns plus column, ``part`` the part of the query patch that this one pair accounts for,
-    ``crop`` the number of the picture of the image that has the patch, in the order of ``Comparison.crops``.
-    """
-
-    place: NDArray[np.intp]
-    part: Floats
-    crop: NDArray[np.intp]
-
-    def __repr__(self) -> str:
-        return short_repr(self)
-
-
-@dataclass(frozen=True, eq=False)
-class Pair:
-    """The query and one training image.
-
-    Parameters
-    ----------
-    index : int
-        Index of the training image.
-    grids : one float64 (rows, columns) for each step
-        The part of each query patch that the image accounts for, from 0 to 1.
-    partners : one Partners for each step
-        The patch of the image that resembles each query patch most.
-    heat : one float64 (height, width) for each step
-        Which pixels of the training image do the explaining. Sums to the step's part of the share.
-    share : float
-        The sum over steps of ``weight * grid.sum()``.
-    matches : list of Match
-        The strongest pairs of patches, strongest first.
-    """
-
-    index: int
-    grids: list[Floats]
-    partners: list[Partners]
-    heat: list[Floats]
-    share: float
-    matches: list[Match]
-
-    __repr__ = short_repr
-
-
-#: One step of a pair: grid, partners, heat and matches.
-_StepPair = tuple[Floats, Partners, Floats, list[Match]]
 
 
 class Mosaic(NamedTuple):
@@ -183,7 +95,7 @@ def explain(
     True
     """
     compute = compute or Compute()
-    found = outline(result, queries, train, query, images=images, draws=draws, threads=compute.threads)
+    found = outline(result, queries, train, query, images=images, draws=draws, compute=compute)
     details, chosen, shares = result.nda, found.images, found.shares
     assert details is not None
     plan = Plan.of(details.recipe, train.shape[1:])
@@ -224,7 +136,7 @@ def outline(
     *,
     images: int = 50,
     draws: int | None = 2,
-    threads: int | None = None,
+    compute: Compute | None = None,
 ) -> Explanation:
     """An explanation without its numbers, which are still to be computed: no grids, no normalisers.
 
@@ -243,7 +155,7 @@ def outline(
             steps.append(Step(step.part, step.comparison, weight, rows, columns, some.patchwork))
             noisy.append(noised)
     shares, chosen = result.shares[query].astype(np.float64), result.ranking(query)[:images]
-    return Explanation(steps, train, chosen, [], shares, clean, noisy, [], threads)
+    return Explanation(steps, train, chosen, [], shares, clean, noisy, [], compute or Compute())
 
 
 def _details(result: Attribution, queries: ImageSet, train: ImageSet, query: int) -> NDADetails:
@@ -291,8 +203,8 @@ class Explanation:
         The query with the noise of the step.
     normalisers : one float64 (versions, patches) for each step
         Log of the normaliser of each query patch.
-    threads : int, optional
-        Number of threads of :meth:`pairs`; by default all.
+    compute : Compute, default Compute()
+        Threads and memory of :meth:`pairs`.
     sampled : bool, default False
         Whether a sample of images stands for others in the normaliser: then the explanation is approximate.
 
@@ -314,7 +226,7 @@ class Explanation:
     clean: NDArray[np.float32]
     noisy: list[NoisyQuery]
     normalisers: list[Floats]
-    threads: int | None = None
+    compute: Compute = field(default_factory=Compute)
     sampled: bool = False
 
     __repr__ = short_repr
@@ -386,123 +298,20 @@ class Explanation:
 
     def pairs(self, indices: Sequence[int], matches: int = 20, progress: Progress | None = None) -> list[Pair]:
         """The same as :meth:`pair` for several images; ``progress`` is called with (done, total)."""
-        parts: list[list[_StepPair]] = [[] for _ in indices]
         images = [self.train.block(int(index), int(index) + 1)[0] for index in indices]
         count = Counter(progress, len(self.steps) * len(indices))
-        with ThreadPoolExecutor(self.threads or os.cpu_count()) as pool:  # NumPy lets other threads work meanwhile
+        found: list[list[StepPair]] = []
+        with ThreadPoolExecutor(self.at_once) as pool:  # NumPy lets other threads work meanwhile
             for step, query, normaliser in zip(self.steps, self.noisy, self.normalisers, strict=True):
-                left = [noisy_patches(version, step.comparison) for version in query]
-                groups = _groups(step.comparison, self.size)
-                work = partial(_step_pair, step, query, left, normaliser, groups, matches, self.size)
-                for found, part in zip(parts, pool.map(work, images), strict=True):
-                    found.append(part)
+                work = pairs_of_step(step, query, normaliser, matches, self.size)
+                found.append([])
+                for pair in pool.map(work, images):
+                    found[-1].append(pair)
                     count.add(1)
-        return [self._pair(int(index), found, matches) for index, found in zip(indices, parts, strict=True)]
+        parts = zip(*found, strict=True)
+        return [whole_pair(int(index), self.steps, part, matches) for index, part in zip(indices, parts, strict=True)]
 
-    def _pair(self, index: int, parts: list[_StepPair], matches: int) -> Pair:
-        """A pair from its steps."""
-        grids, partners, heat, found = map(list, zip(*parts, strict=True))
-        share = sum(step.weight * grid.sum() for step, grid in zip(self.steps, grids, strict=True))
-        return Pair(index, grids, partners, heat, float(share), _strongest(chain.from_iterable(found), matches))
-
-
-def _strongest(matches: Iterable[Match], count: int) -> list[Match]:
-    return sorted(matches, key=lambda match: -match.weight)[:count]
-
-
-def _step_pair(
-    step: Step,
-    query: NoisyQuery,
-    left: list[Floats],
-    normaliser: Floats,
-    groups: list[_Group],
-    matches: int,
-    size: tuple[int, int],
-    image: NDArray[np.float32],
-) -> _StepPair:
-    """One step of one pair."""
-    comparison, shape = step.comparison, (step.rows, step.columns)
-    count = step.rows * step.columns
-    grid, part, place = np.zeros(count), np.full(count, -1.0), np.zeros(count, np.intp)
-    from_crop, heat = np.zeros(count, np.intp), np.zeros(size)
-    found: list[Match] = []
-    for number, crop in enumerate(comparison.crops(*size)):
-        right = patches(crop.of(image[None])[0], comparison)
-        train_size = comparison.extent * crop.scale(size)[0]
-        of_train = np.zeros(count)
-        for group in groups:
-            weights = _weights(query, left, right, normaliser, group, comparison.k)
-            own = group.patches
-            grid[own] += weights.sum(axis=1)
-            of_train[own] += weights.sum(axis=0) if group.all else weights[:, 0]
-            best = weights.argmax(axis=1) if group.all else np.arange(len(weights))
-            largest = weights.max(axis=1)
-            better = largest > part[own]
-            part[own[better]], place[own[better]] = largest[better], own[best[better]]
-            from_crop[own[better]] = number
-            flat = np.argpartition(-weights, min(matches, weights.size) - 1, axis=None)[:matches]
-            for q, u in zip(*np.unravel_index(flat, weights.shape), strict=True):
-                in_crop = _place(own[u if group.all else q], step)
-                places = _place(own[q], step), crop.in_picture(*in_crop, comparison.extent, size)
-                weight = float(step.weight * weights[q, u])
-                scale = comparison.extent, step.part.t, step.part.pool
-                found.append(Match(*places, *scale, weight, crop.view.name, train_size))
-        heat += step.weight * crop.onto_picture(spread(of_train.reshape(shape), comparison, size))
-    partners = Partners(place.reshape(shape), part.reshape(shape), from_crop.reshape(shape))
-    return grid.reshape(shape), partners, heat, _strongest(found, matches)
-
-
-def _weights(query: NoisyQuery, left: list[Floats], right: Floats, normaliser: Floats, group: _Group, k: int) -> Floats:
-    """The part of its query patch that each pair of a group has, in the mean over versions: (query, train or 1)."""
-    total: Floats = np.zeros(1)
-    own = right[group.patches]
-    for number, (_, signal, variance, _) in enumerate(query):
-        x = left[number][group.patches]
-        if group.all:
-            squares = (x**2).sum(axis=1)[:, None] + signal**2 * (own**2).sum(axis=1)
-            distance = squares - 2 * signal * (x @ own.T)
-        else:
-            distance = ((x - signal * own) ** 2).sum(axis=1)[:, None]
-        weights = np.exp(-distance / (2 * variance) - normaliser[number, group.patches, None])
-        left_out = weights.shape[1] - k
-        if left_out > 0:
-            np.put_along_axis(weights, np.argpartition(weights, left_out, axis=1)[:, :left_out], 0, axis=1)
-        total = total + weights
-    return total / len(query)
-
-
-def _place(patch: np.intp, step: Step) -> tuple[int, int]:
-    """The upper left pixel of a patch."""
-    pad = 0 if step.comparison.border == "valid" else (step.comparison.patch - 1) // 2
-    return int(patch) // step.columns - pad, int(patch) % step.columns - pad
-
-
-class _Group(NamedTuple):
-    """Patches, by their numbers in the picture, that pair: all with all, or each with the one at its own place."""
-
-    patches: NDArray[np.intp]
-    all: bool
-
-
-def _groups(comparison: Comparison, size: tuple[int, int]) -> list[_Group]:
-    axes = [comparison.axis(side) for side in size]
-    runs = [[axis.interior, *([i] for i in range(axis.positions) if i not in axis.interior)] for axis in axes]
-    found = [np.add.outer(np.array(down) * axes[1].positions, across).ravel() for down, across in product(*runs)]
-    single = np.array([group[0] for group in found if len(group) == 1], dtype=np.intp)
-    several = [_Group(group, True) for group in found if len(group) > 1]
-    return [*several, _Group(single, False)] if len(single) else several
-
-
-def spread(values: Floats, comparison: Comparison, size: tuple[int, int]) -> Floats:
-    """Values of patches (..., rows, columns), spread evenly on the pixels of each patch: (..., height, width)."""
-    down, across = (_pixels_of(comparison, side) for side in size)
-    return np.asarray(down @ values @ across.T)
-
-
-def _pixels_of(comparison: Comparison, side: int) -> Floats:
-    """For each pixel along a side its part in each patch position: (pixels, positions), columns sum to 1."""
-    axis = comparison.axis(side)
-    first = np.arange(axis.positions) - axis.pad
-    pixel = np.arange(side)[:, None]
-    inside = ((pixel >= first) & (pixel < first + comparison.extent)).astype(np.float64)
-    return np.asarray(inside / inside.sum(axis=0))
+    @property
+    def at_once(self) -> int:
+        """Images that are compared at once: as many as there are threads, and room in the memory for."""
+        return min(threads_within(self.compute, step.comparison, self.train.shape) for step in self.steps)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import io
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,8 +22,9 @@ from patchtrace.drawing.explanation import Look
 from patchtrace.engines import Patchwork
 from patchtrace.engines.contract import turned
 from patchtrace.images import ImageSet
-from patchtrace.nda.explain import SAMPLE, Explanation, Pair, Step, explain, outline
+from patchtrace.nda.explain import SAMPLE, Explanation, explain, outline
 from patchtrace.nda.pace import Clock
+from patchtrace.nda.pairs import Pair, Step
 from patchtrace.nda.trial import seconds_of_an_image
 from patchtrace.progress import Progress, Watch
 from patchtrace.viewer.headline import headline, lead
@@ -172,7 +172,7 @@ def look_closer(
                 result, queries, train, query, images=SHOWN, sample=sample, compute=compute, progress=first
             )
         else:
-            explanation = outline(result, queries, train, query, images=SHOWN)
+            explanation = outline(result, queries, train, query, images=SHOWN, compute=compute)
     return answer_of(
         result, queries, train, query, explanation,
         command=command, frame=frame, seconds=clock.left, pictures=pictures, progress=then,
@@ -329,7 +329,7 @@ def answer_of(
 
 def _pairs(explanation: Explanation, indices: list[int], clock: Clock, progress: Progress | None) -> list[Pair]:
     """Pairs of the first images, as many as there is time for; those before tell how long the next will take."""
-    watch, at_once = Watch.of(progress), explanation.threads or os.cpu_count() or 1
+    watch, at_once = Watch.of(progress), explanation.at_once
     found: list[Pair] = []
     size = len(indices) if clock.limit == np.inf else at_once
     while size and len(found) < len(indices):
