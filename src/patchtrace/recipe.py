@@ -359,7 +359,7 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Stopping:
-    """When a run with ``draws="auto"`` has enough draws of the noise.
+    """When a run with ``draws="auto"`` has enough draws of the noise; of other runs, only the time limit.
 
     It has when each image of the list belongs to it, or ties with its last, and shares are known well enough.
 
@@ -376,8 +376,9 @@ class Stopping:
     most_draws : int, default 256
         Draw limit of each level.
     seconds : float, optional
-        Time limit for a query; by default none. With a limit the result depends on the speed of the machine, and where
-        it is too short for all images, a coarse pass chooses a shortlist: an approximate result.
+        Time limit for a query, also of a given number of draws; by default none. With a limit the result depends on
+        the speed of the machine, and where it is too short for all images, a coarse pass chooses a shortlist: an
+        approximate result.
 
     Examples
     --------

@@ -55,7 +55,7 @@ def test_refine_adds_draws_to_a_run(call, photos, query, tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--draws", 2, "--seconds", 5], ["--preset", "cifar", "--most-draws", 9], ["--draws", 3, "--confidence", 0.9]],
+    [["--draws", 2, "--exact"], ["--preset", "cifar", "--most-draws", 9], ["--draws", 3, "--confidence", 0.9]],
 )
 def test_rules_for_stopping_need_draws_that_can_stop(call, photos, query, arguments):
     code, _, error = call("attribute", query, "--train", photos, *arguments)
@@ -194,3 +194,40 @@ def test_facts_that_were_tampered_with_are_refused(call, photos, query, tmp_path
     code, _, err = call(verb, run, "-o", tmp_path / "out")
     assert code == 1
     assert err.startswith("error: ")
+
+
+def test_a_time_limit_goes_with_any_number_of_draws(call, photos, query, tmp_path):
+    found = []
+    for limit in ([], ["--seconds", 600]):
+        run = tmp_path / str(len(limit))
+        assert call("attribute", query, "--train", photos, "--size", 12, "--preset", "quick", *limit, "-o", run)[0] == 0
+        found.append(Attribution.load(run))
+    assert found[0].nda.draws == found[1].nda.draws == [[1]]
+    np.testing.assert_array_equal(found[0].scores, found[1].scores)
+
+
+@pytest.mark.parametrize(("rows", "count"), [((), 6), (("--rows", 2), 2), (("--rows", "all"), 6)])
+def test_the_ranking_on_disk_has_as_many_rows_as_asked_for(call, photos, query, tmp_path, rows, count):
+    run = tmp_path / "run"
+    _, _, err = call("attribute", query, "--train", photos, *FAST, "--draws", 2, *rows, "-o", run)
+    assert len((run / "ranking.csv").read_text().splitlines()) == 1 + count
+    assert ("--rows all" in err) == (count < 6)
+    assert Attribution.load(run).scores.shape == (1, 6)
+    assert call("refine", run, "--draws", 4, *rows)[0] == 0
+    assert len((run / "ranking.csv").read_text().splitlines()) == 1 + count
+
+
+def test_by_default_a_ranking_on_disk_lists_the_first_thousand(call, tmp_path):
+    data = np.random.default_rng(0).integers(0, 256, (1203, 8, 8, 3), dtype=np.uint8)
+    np.savez(tmp_path / "data.npz", train=data, query=data[:2])
+    keys = ["--train-key", "train", "--query-key", "query", "--layout", "NHWC", "--no-verdicts"]
+    where = tmp_path / "data.npz"
+    _, _, err = call("attribute", where, "--train", where, *keys, "--method", "pixel", "-o", tmp_path / "run")
+    assert "1,000 of 1,203" in err
+    assert len((tmp_path / "run" / "ranking.csv").read_text().splitlines()) == 1 + 2 * 1000
+
+
+def test_a_number_of_rows_that_is_none_is_refused(call, photos, query):
+    code, _, err = call("attribute", query, "--train", photos, "--rows", "some")
+    assert code == 2
+    assert "or all" in err

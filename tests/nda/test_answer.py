@@ -89,6 +89,30 @@ def test_listed_shares_are_known_to_the_precision_that_is_asked_for():
             assert hit.error <= precision * max(hit.share, first / 10)
 
 
+# -- a number of draws with a time limit ------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_sampling")
+@pytest.mark.parametrize("draws", [1, 4])
+def test_a_limit_that_is_long_enough_changes_nothing(draws):
+    recipe = replace(RECIPE, draws=draws)
+    limited, free = results(recipe, seconds=1e6)[-1], results(recipe)[-1]
+    assert limited.nda.ended == free.nda.ended == [Ended.FIXED]
+    assert limited.method == "nda"
+    assert limited.nda.draws == free.nda.draws == [[draws] * len(recipe.levels)]
+    np.testing.assert_array_equal(limited.scores, free.scores)
+
+
+@pytest.mark.usefixtures("_sampling")
+@pytest.mark.parametrize("draws", [1, 4])
+def test_a_limit_that_is_too_short_bounds_a_number_of_draws(draws):
+    found = results(replace(RECIPE, draws=draws), seconds=1e-9)[-1]
+    assert found.method == "nda-shortlist"
+    assert found.nda.ended == [Ended.TIME]
+    assert np.max(found.nda.draws) <= draws
+    assert any("approximate" in line for line in found.remarks(0))
+
+
 # -- shortlists -----------------------------------------------------------------------------------------
 
 

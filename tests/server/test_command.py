@@ -72,7 +72,7 @@ def test_wrong_usage_is_refused(train, tmp_path):
     recipe.write_text("")
     assert call("--train", train, "--recipe", str(recipe)).exit_code == 2
     assert call("--train", train, "--memory", "much").exit_code == 2
-    assert call("--train", train, "--seconds", "5").exit_code == 2  # the preset has one draw
+    assert call("--train", train, "--confidence", "0.9").exit_code == 2  # the preset has one draw
     assert call("--train", train, "--port", "70000").exit_code == 2
 
 
@@ -119,7 +119,8 @@ def test_a_collection_that_is_no_pictures_is_refused(tmp_path):
         (["--draws", "auto", "--seconds", "10"], 10, 8),
         (["--draws", "auto", "--seconds", "0"], None, None),
         (["--draws", "auto", "--exact"], None, None),
-        (["--draws", "2"], None, 48),  # not used
+        (["--draws", "2"], None, None),
+        (["--draws", "2", "--seconds", "10"], 10, 8),
     ],
 )
 def test_the_time_limit_leaves_some_for_the_closer_look(opened, train, monkeypatch, options, whole, attribution):

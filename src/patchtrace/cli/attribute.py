@@ -15,7 +15,7 @@ import click
 
 from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.cli import options as opts
-from patchtrace.cli.common import echo_json, ended, note, progress_bar, table, write_run
+from patchtrace.cli.common import echo_json, ended, note, note_rows, progress_bar, table, write_run
 from patchtrace.cli.evidence import HINT, Judging, check_evidence, null_from
 from patchtrace.cli.groups import group_lines, write_groups
 from patchtrace.cli.kinds import COUNT, NEW_FILE, SEED, SOURCE, Choice
@@ -165,7 +165,8 @@ def attribute(context: click.Context, /, **options: Any) -> int:
         result = with_verdicts(result, queries, train, options["top"], compute, quiet=quiet, silent=silent)
     listed = None
     if output:
-        listed = write_run(result, queries, train, output, options["format"] or "csv")
+        listed = write_run(result, queries, train, output, options["format"] or "csv", rows=options["rows"])
+        note_rows(result, output, options["rows"], quiet=quiet)
         if labels:
             write_groups(result, labels, output / "groups.csv")
         cache(output / UNFINISHED).clear()

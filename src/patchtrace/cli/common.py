@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from patchtrace.attribution import Attribution, Hit, TableFormat
 from patchtrace.cli.helptext import colour
+from patchtrace.cli.kinds import DEFAULT_ROWS
 from patchtrace.drawing.parts import percent
 from patchtrace.drawing.sheet import contact_sheet
 from patchtrace.files import write_csv, write_text
@@ -187,12 +188,17 @@ def write_run(
     train: ImageSet,
     output: Path,
     table: TableFormat = "csv",
+    *,
+    rows: int | None = DEFAULT_ROWS,
     **for_the_sheet: Any,
 ) -> Path | None:
-    """Everything about the run, in place of an older one; returns the list of unreadable images, if there is one."""
+    """Everything about the run, in place of an older one; returns the list of unreadable images, if there is one.
+
+    The ranking lists so many images of each query; None: all.
+    """
     result.save(output)
     ranking, recipe = output / f"ranking.{table}", output / "recipe.toml"
-    result.export(ranking)
+    result.export(ranking, top=rows)
     write_picture(output / "sheet.png", contact_sheet(result, queries, train, **for_the_sheet))
     stale = {*(output / f"ranking.{kind}" for kind in get_args(TableFormat)), recipe} - {ranking}
     if result.nda:
@@ -203,6 +209,16 @@ def write_run(
     for path in stale:
         path.unlink(missing_ok=True)
     return listed
+
+
+def note_rows(result: Attribution, output: Path, rows: int | None, *, quiet: bool) -> None:
+    """Say so where the ranking on disk does not list all images."""
+    images = len(result.train_ids)
+    if rows is not None and rows < images:
+        note(
+            f"the ranking in {output} lists {rows:,} of {images:,} images for each query: --rows all lists all",
+            quiet=quiet,
+        )
 
 
 def list_skipped(skipped: tuple[Skipped, ...], path: Path) -> Path | None:

@@ -124,11 +124,14 @@ group_by = under(
         help="Also add shares up by folder, by a table with columns id and group, or by a regular expression for ids.",
     ),
 )
-rows = click.option(
-    "--rows",
-    type=kinds.ROWS,
-    default=str(DEFAULT_ROWS),
-    help="Number of images of each query in the ranking on disk, or all; scores.npy always has all.",
+rows = under(
+    RESULTS,
+    click.option(
+        "--rows",
+        type=kinds.ROWS,
+        default=str(DEFAULT_ROWS),
+        help="Number of images of each query in the ranking on disk, or all; scores.npy always has all.",
+    ),
 )
 run = click.argument("run", type=kinds.DIRECTORY)
 truth = click.argument("truth", type=kinds.FILE)
@@ -296,9 +299,8 @@ draws = under(
     click.option(
         "--seconds",
         type=click.FloatRange(0),
-        default=DEFAULT_SECONDS,
-        help="Time limit for each query, with --draws auto; 0: none. If it is too short for all images, a coarse pass "
-        "chooses a shortlist, and the result is approximate.",
+        help="Time limit for each query; 0: none. If it is too short for all images, a coarse pass chooses a "
+        f"shortlist, and the result is approximate.  [default: {DEFAULT_SECONDS:g} with --draws auto]",
     ),
     click.option("--exact", is_flag=True, help="Compare all images, without a time limit, with --draws auto."),
 )

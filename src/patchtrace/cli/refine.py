@@ -10,7 +10,7 @@ import click
 
 from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.cli import options as opts
-from patchtrace.cli.common import echo_json, ended, print_table, progress_bar, write_run
+from patchtrace.cli.common import echo_json, ended, note_rows, print_table, progress_bar, write_run
 from patchtrace.cli.kinds import COUNT
 from patchtrace.cli.values import check_stopping, compute_from, read_again, stopping_from
 from patchtrace.cli.verdicts import verdict_lines, with_verdicts
@@ -24,6 +24,7 @@ from patchtrace.nda import NDA
 @opts.draws
 @click.option("--top", type=COUNT, help="Number of images to show and to settle.  [default: as in the run]")
 @opts.output("Directory for all results.  [default: the run itself]")
+@opts.rows
 @opts.verdicts
 @opts.compute
 @opts.json
@@ -53,7 +54,7 @@ def refine(context: click.Context, /, run: Path, **options: Any) -> int:
     train, queries = read_again(before, run, quiet, options["latents"])
     top = options["top"] or before.nda.top
     recipe = replace(before.nda.recipe, draws=options["draws"] or "auto")
-    method = NDA(recipe, stopping=stopping_from(options, top), compute=compute).fit(train)
+    method = NDA(recipe, stopping=stopping_from(options, recipe, top), compute=compute).fit(train)
     with progress_bar("comparing", quiet) as progress:
         result = method.attribute(queries, start=before, progress=progress)
     # null and verdicts are about the pictures, not about draws
@@ -63,9 +64,9 @@ def refine(context: click.Context, /, run: Path, **options: Any) -> int:
     if options["verdicts"]:
         result = with_verdicts(result, queries, train, top, compute, quiet=quiet, silent=True)
     kinds: tuple[TableFormat, ...] = get_args(TableFormat)
-    listed = write_run(
-        result, queries, train, output, next((kind for kind in kinds if (run / f"ranking.{kind}").exists()), "csv")
-    )
+    kind = next((kind for kind in kinds if (run / f"ranking.{kind}").exists()), "csv")
+    listed = write_run(result, queries, train, output, kind, rows=options["rows"])
+    note_rows(result, output, options["rows"], quiet=quiet)
     if options["json"]:
         echo_json(result.to_json(top))
     else:

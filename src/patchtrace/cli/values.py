@@ -24,7 +24,7 @@ from patchtrace.latents import recorded as autoencoder_of
 from patchtrace.latents.autoencoder import DEFAULT_SIZE as LATENTS_SIZE
 from patchtrace.methods import METHODS, Method, Resources, make_method
 from patchtrace.nda.plan import recipe_for_images
-from patchtrace.recipe import DEFAULT_SIZE, PRESET_SIZES, Recipe, Stopping
+from patchtrace.recipe import DEFAULT_SECONDS, DEFAULT_SIZE, PRESET_SIZES, Recipe, Stopping
 
 #: What a command was given, by the names of its options.
 Options = Mapping[str, Any]
@@ -52,9 +52,10 @@ def refuse(context: click.Context, names: Iterable[str], why: str) -> None:
 
 
 def check_stopping(context: click.Context, draws: int | str) -> None:
-    """Refuse stopping rules that would not be used."""
+    """Refuse stopping rules that would not be used. A time limit bounds any number of draws."""
     if draws != "auto":
-        refuse(context, STOPPING, f"is a limit of --draws auto, but the number of draws is {draws}: add --draws auto")
+        rules = (name for name in STOPPING if name != "seconds")
+        refuse(context, rules, f"is a rule of --draws auto, but the number of draws is {draws}: add --draws auto")
 
 
 def check_method(context: click.Context, options: Options) -> tuple[Recipe | None, Compute]:
@@ -94,15 +95,18 @@ def compute_from(options: Options) -> Compute:
 
 
 def seconds_from(options: Options, recipe: Recipe) -> float | None:
-    """The time limit for a query; None: there is none."""
-    limited = recipe.draws == "auto" and not options["exact"]
-    return options["seconds"] or None if limited else None
+    """The time limit for a query; None: there is none. Draws until the list is settled have one by default."""
+    if options["exact"]:
+        return None
+    usual = DEFAULT_SECONDS if recipe.draws == "auto" else None
+    return usual if options["seconds"] is None else options["seconds"] or None
 
 
-def stopping_from(options: Options, top: int | None = None, part: float = 1.0) -> Stopping:
+def stopping_from(options: Options, recipe: Recipe, top: int | None = None, part: float = 1.0) -> Stopping:
     """The Stopping that the options describe, with a part of their time limit."""
     rules = {name: options[name] for name in STOPPING if name != "exact"}
-    rules["seconds"] = None if options["exact"] else part * options["seconds"] or None
+    limit = seconds_from(options, recipe)
+    rules["seconds"] = limit and part * limit
     return Stopping(top=top or options["top"], **rules)
 
 
@@ -114,7 +118,7 @@ def resources_from(options: Options, train: ImageSet, **more: Any) -> Resources:
 
 def method_from(options: Options, train: ImageSet, recipe: Recipe, *, part: float = 1.0, **more: Any) -> Method:
     """The method of --method, fitted to the collection, with a part of the time limit."""
-    more |= {"recipe": recipe, "stopping": stopping_from(options, part=part)}
+    more |= {"recipe": recipe, "stopping": stopping_from(options, recipe, part=part)}
     resources = resources_from(options, train, **set_in(options, "model", "seed", "draws"), **more)
     return make_method(options["method"], resources).fit(train)
 

@@ -191,7 +191,7 @@ class NDA(Method):
             _check_start(start, recipe, train, opened)
         engine = get_engine(self.compute, len(opened) * len(train) * sum(level.cost for level in plan.levels))
         budget, keep = _room(self.compute.budget.total, len(opened), plan, len(train), self.parts)
-        if plan.recipe.draws != "auto" or self.stopping.seconds is None:  # else a coarse pass may be all that is needed
+        if self.stopping.seconds is None:  # else a coarse pass may be all that is needed
             check_room(engine, (step.comparison for step in plan.steps), train.shape, budget)
         patches = sum(step.patches for step in plan.steps)
         explainable = len(opened) * EXPLAINED_DRAWS * patches * 8 <= NORMALISERS_BYTES
@@ -242,7 +242,8 @@ class NDA(Method):
         """
         factor = coarse_factor(train.shape[1:])
         work = len(train) * sum(level.cost for level in plan.levels)
-        wanted = plan.recipe.draws == "auto" and factor > 1 and work > COARSE_FROM
+        asked = plan.recipe.draws == "auto" or self.stopping.seconds is not None
+        wanted = asked and factor > 1 and work > COARSE_FROM
         if self._listed(train) is None and not wanted:
             return None
         small = train.smaller(factor)
@@ -329,7 +330,7 @@ def attribute(
         size = DEFAULT_SIZE
     images = ImageSet.open(train, size=size)
     recipe = recipe or replace(recipe_for_images(images), draws="auto")
-    stopping = Stopping(seconds=DEFAULT_SECONDS)
+    stopping = Stopping(seconds=DEFAULT_SECONDS if recipe.draws == "auto" else None)
     return NDA(recipe, stopping=stopping, compute=compute).fit(images).attribute(queries, progress=progress)
 
 
@@ -382,7 +383,8 @@ def _key(setting: Setting, about: Mapping[str, Any], start: Attribution | None, 
     facts = about["facts"]
     begun = start and start.nda and [start.nda.record(), start.facts["queries"]["fingerprint"]]
     images = [facts[name]["fingerprint"] for name in ("train", "queries")]
-    rules = asdict(setting.stopping) if setting.plan.recipe.draws == "auto" else None
+    limited = setting.plan.recipe.draws == "auto" or setting.stopping.seconds is not None
+    rules = asdict(setting.stopping) if limited else None
     kind = [facts["versions"]["patchtrace"], *kind]
     return digest(about["settings"], rules, setting.parts, images, given, begun, kind)
 

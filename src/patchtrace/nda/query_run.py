@@ -58,6 +58,8 @@ TRIAL, BELIEVED = 16, 0.5
 #: So many draws of all images must fit into the time (the first, and all work after it), or a shortlist is compared
 #: instead; it has to leave time for so many draws, or for the least, and must have so many images to be worth it.
 FITS, USUAL_DRAWS, LEAST_DRAWS, LEAST_LISTED = 2.2, 3, 2, 20
+#: A given number of draws has to fit so many times.
+SPARE = 1.2
 #: Draws of each level whose normalisers are kept: with them a few images can be explained without all others.
 EXPLAINED_DRAWS = 2
 #: Before a shortlist is chosen, so many times more images are looked at again, in pictures twice as large.
@@ -185,7 +187,7 @@ class QueryRun:
         """
         self._restore()
         wanted = self.plan.recipe.draws
-        clock = Clock(self.setting.stopping.seconds if wanted == "auto" else None)
+        clock = Clock(self.setting.stopping.seconds)
         try:
             if self.ended is None and not self.drawn:
                 if self.setting.coarse and self.coarse is None:
@@ -194,10 +196,11 @@ class QueryRun:
                     yield
                 if self.listed is None:  # else an interrupted run had chosen already
                     self._choose(clock)
-            if self.ended is None and wanted != "auto":
-                self._draw(None, [wanted] * len(self.moments), self._counted(wanted))
-                self.ended = Ended.FIXED
             report = _Timed(self.watch, clock, self)
+            if self.ended is None and wanted != "auto":
+                counted = self._counted(wanted) if clock.limit == np.inf else report
+                self._draw(None, [wanted] * len(self.moments), counted)
+                self.ended = Ended.FIXED
             if self.ended is None and not self.drawn:
                 self._draw(None, [1 if self._focused(clock) else 2] * len(self.moments), report)
             while self.ended is None:
@@ -265,9 +268,10 @@ class QueryRun:
         if image < clock.left / 4:
             some = max(1, min(TRIAL, int(clock.left / 20 / image)))
             image = self._trial(np.argsort(-self.coarse), some, clock)
-        if FITS * images * image < clock.left:
+        if self._fits * images * image < clock.left:
             return None
-        for draws in (USUAL_DRAWS, LEAST_DRAWS):
+        fixed = self.plan.recipe.draws
+        for draws in (USUAL_DRAWS, LEAST_DRAWS) if fixed == "auto" else (fixed,):
             # a sample of others is compared with each list, and there is something to do besides
             room = int(0.8 * clock.left / (draws * image))
             count = min(room - LEAST_SAMPLE, int(room / (1 + SAMPLED)), int(LISTED_PART * images))
@@ -281,6 +285,11 @@ class QueryRun:
         )
         return count
 
+    @property
+    def _fits(self) -> float:
+        """So many draws of all images must fit into the time for all of them to be compared."""
+        return FITS if self.plan.recipe.draws == "auto" else SPARE * self.plan.recipe.draws
+
     def _trial(self, order: Places, some: int, clock: Clock) -> float:
         """Seconds for one draw of one image: tried on the first few, and on more if that is too short to tell."""
         while True:
@@ -288,7 +297,7 @@ class QueryRun:
             work = LocalWork(self.setting.engine, self.setting.train.subset(np.sort(order[:some])), self.setting.budget)
             time_levels(self.plan, self.clean, work, self.pace, draws=1)
             image, enough = self.pace.image(), min(BELIEVED, clock.limit / 50)
-            fits = FITS * len(order) * image < clock.left
+            fits = self._fits * len(order) * image < clock.left
             if fits or time.monotonic() - begin > enough or some >= len(order):
                 return image
             some = min(4 * some, len(order))
