@@ -273,7 +273,7 @@ def measure(pictures: Pictures) -> dict[str, Any]:
 def others(pictures: Pictures) -> dict[str, Any]:
     """The same by shares of one draw, with flips, and by pixels and embeddings, as far as it is computed."""
     train, found = pictures.train, {}
-    recipe = replace(Recipe.for_size(SIDE, SIDE), flips=True)
+    recipe = Recipe.for_size(SIDE, SIDE)  # with mirrored images, of one draw
     methods: dict[str, Callable[[ImageSet], NDArray[np.float32]]] = {
         "pixel": lambda some: PixelSimilarity().fit(train).attribute(some).scores,
         "embedding": lambda some: EmbeddingSimilarity().fit(train).attribute(some).scores,

@@ -22,7 +22,7 @@ LAYERS = [
     ["latents"],
     ["recipe", "images"],
     ["provenance"],
-    ["nda_details", "null_details", "copies"],
+    ["nda_details", "null_details", "decoys", "copies", "facts"],
     ["attribution"],
     ["engines"],
     ["score_machine", "diffusion"],

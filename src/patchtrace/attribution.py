@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import PIL
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -20,8 +18,10 @@ from patchtrace.cache import digest
 from patchtrace.checks import choice
 from patchtrace.copies.check import CHECKED, checked
 from patchtrace.copies.verdict import Verdict
+from patchtrace.decoys import Decoys
 from patchtrace.display import shown
 from patchtrace.errors import PatchtraceError
+from patchtrace.facts import facts_of_set
 from patchtrace.files import replacing, write_csv, write_json
 from patchtrace.frames import Columns, Library, columns_of, dataset_of, frame_of, write_parquet
 from patchtrace.images import ImageSet, Skipped
@@ -52,8 +52,8 @@ class Hit(NamedTuple):
     """One training image in the ranking of one query.
 
     ``error`` is the standard error of the share, ``chance`` the probability that the image belongs to the top of the
-    list, ``z`` how far the resemblance is above what is usual for the image (see :class:`patchtrace.NullDetails`); None
-    where they are not known.
+    list, ``z`` how far the resemblance is above what is usual for the image (see :class:`patchtrace.NullDetails`),
+    ``fdr`` the false discovery rate of the list that ends with it, by decoys; None where they are not known.
 
     Examples
     --------
@@ -68,6 +68,7 @@ class Hit(NamedTuple):
     error: float | None = None
     chance: float | None = None
     z: float | None = None
+    fdr: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +108,8 @@ class Attribution:
     --------
     >>> result = Attribution(np.float32([[1, 3, 0]]), np.float32([[0.25, 0.75, 0]]), ("q",), ("a", "b", "c"), "nda")
     >>> result.top(2)[0]
-    [Hit(index=1, id='b', score=3.0, share=0.75, error=None, chance=None, z=None), Hit(index=0, id='a', score=1.0, \
-share=0.25, error=None, chance=None, z=None)]
+    [Hit(index=1, id='b', score=3.0, share=0.75, error=None, chance=None, z=None, \
+fdr=None), Hit(index=0, id='a', score=1.0, share=0.25, error=None, chance=None, z=None, fdr=None)]
     >>> result.bottom(1)[0][0].id
     'c'
     >>> result.effective_sources().round(2)
@@ -159,9 +160,27 @@ share=0.25, error=None, chance=None, z=None)]
     def ranking(self, query: int) -> NDArray[np.intp]:
         """Indices of the training images, highest score first.
 
-        Equal scores are ordered by share (an exponent can round small scores away), then as in the set.
+        Equal scores are ordered by share (an exponent can round small scores away), then as in the set. Decoys are left
+        out.
         """
-        return np.lexsort((-self.shares[query], -self.scores[query]))
+        own = len(self.train_ids) - self.decoys
+        return np.lexsort((-self.shares[query, :own], -self.scores[query, :own]))
+
+    @property
+    def decoys(self) -> int:
+        """How many of the columns, the last, are decoys: see :meth:`patchtrace.ImageSet.with_decoys`."""
+        return int(self.facts.get("train", {}).get("decoys", 0))
+
+    def nobody(self, query: int) -> Decoys | None:
+        """What decoys say of a query; None where there are none."""
+        shares, own = self.shares[query], len(self.train_ids) - self.decoys
+        return Decoys(shares[:own], shares[own:]) if self.decoys and self.has_shares else None
+
+    @cached_property
+    def _rates(self) -> list[NDArray[np.float64]]:
+        return (
+            [] if self.nobody(0) is None else [one.rates() for n in range(len(self.shares)) if (one := self.nobody(n))]
+        )
 
     def top(self, n: int = 10) -> list[list[Hit]]:
         """For each query the n images with the highest scores, highest first."""
@@ -184,7 +203,9 @@ share=0.25, error=None, chance=None, z=None)]
         i = int(index)
         error, chance = self.nda.known(query, i) if self.nda else (None, None)
         z = float(self.null.z[query, i]) if self.null else None
-        return Hit(i, self.train_ids[i], float(self.scores[query, i]), float(self.shares[query, i]), error, chance, z)
+        fdr = float(self._rates[query][i]) if self._rates and i < len(self._rates[query]) else None
+        score, share = float(self.scores[query, i]), float(self.shares[query, i])
+        return Hit(i, self.train_ids[i], score, share, error, chance, z, fdr)
 
     def ranks(self, query: int, n: int = 10) -> list[tuple[int, bool]]:
         """The rank of each of the first n images, from 1, and whether others tie with it.
@@ -362,7 +383,8 @@ share=0.25, error=None, chance=None, z=None)]
             raise PatchtraceError(f"there is no readable result in {str(directory)!r}: {reason}") from error
 
     def rows(self, top: int | None = None) -> Iterator[dict[str, Any]]:
-        """The ranking as rows: query, rank (from 1), index, id, score, share, error, chance, z; by default all.
+        """The ranking as rows: query, rank (from 1), index, id, score, share, error, chance, z, fdr; by default
+        all.
 
         With verdicts, also those of :data:`VERDICT_COLUMNS`, None for images that were not checked.
         """
@@ -483,6 +505,7 @@ share=0.25, error=None, chance=None, z=None)]
                 "effective_sources": float(sources) if self.has_shares else None,
                 "remarks": self.remarks(query),
                 "null": self.null and self.null.about(query),
+                "decoys": nobody.about(len(hits[query])) if (nobody := self.nobody(query)) else None,
                 "ranking": [
                     self._record(hit) | ({"verdict": one.record()} if (one := self.verdict(query, hit.index)) else {})
                     for hit in hits[query]
@@ -527,33 +550,6 @@ def joined(results: Sequence[Attribution], queries: ImageSet) -> Attribution:
     )
 
 
-def facts_of(train: ImageSet, queries: ImageSet) -> dict[str, Any]:
-    """What a result records about its images and the versions that made it."""
-    return {
-        "train": facts_of_set(train),
-        "queries": facts_of_set(queries),
-        "versions": {
-            "patchtrace": version("patchtrace"),
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "pillow": PIL.__version__,
-        },
-    }
-
-
-def facts_of_set(images: ImageSet) -> dict[str, Any]:
-    """What a result records about one of its sets."""
-    return {
-        "images": len(images),
-        "skipped": len(images.skipped),
-        "shape": list(images.shape),
-        "fingerprint": images.fingerprint(),
-        "decoding": images.decoding.record() if images.decoding else None,
-        "remarks": list(images.remarks),
-        **({"latents": images.autoencoder.record()} if images.autoencoder else {}),
-    }
-
-
 def _check_saved(manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Raise a ValueError if a saved result is not one that :meth:`Attribution.save` could have written."""
     texts = {"method": [manifest["method"]]} | {name: manifest[name] for name in ("query_ids", "train_ids")}
@@ -571,6 +567,9 @@ def _check_saved(manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
         sides = known["shape"]
         if not isinstance(known["fingerprint"], str) or len(sides) != 3 or not all(type(side) is int for side in sides):
             raise ValueError(f"its facts about {name!r} are not those of images")
+    decoys = manifest["facts"].get("train", {}).get("decoys", 0)
+    if type(decoys) is not int or not 0 <= decoys < len(manifest["train_ids"]):
+        raise ValueError(f"{decoys!r} is no number of decoys")
 
 
 def _sha256(path: Path) -> str:

@@ -165,3 +165,20 @@ def test_other_methods_show_scores_and_no_shares(call, place):
     data = json.loads(call(*asked, "--json").stdout)
     assert data["queries"][0]["ranking"][0]["share"] is None
     assert call(*asked, "--group-by", "folder", code=2).stderr
+
+
+def test_a_small_collection_has_a_null_of_its_members_by_default(call, place, monkeypatch):
+    asked = ("attribute", place / "queries" / "mirrored.png", "--train", place, "--size", "16", "--json")
+    done = call(*asked, "--seconds", "1000")
+    null = json.loads(done.stdout)["queries"][0]["null"]
+    assert (null["kind"], null["controls"]) == ("members", 39)
+    assert "leave-one-out over 39 members" in done.stderr
+    done = call(*asked, "--seconds", "1000", "--no-leave-one-out")
+    assert json.loads(done.stdout)["queries"][0]["null"] is None
+    assert "patchtrace calibrate" in done.stderr
+
+
+@pytest.mark.parametrize("limit", [("--seconds", "0.01"), ("--draws", "2"), ("--exact",)], ids=lambda given: given[0])
+def test_without_time_there_is_no_null_of_members(call, place, limit):
+    asked = ("attribute", place / "queries" / "new.png", "--train", place, "--size", "16", "--json")
+    assert json.loads(call(*asked, *limit).stdout)["queries"][0]["null"] is None

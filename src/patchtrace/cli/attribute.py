@@ -16,7 +16,7 @@ import click
 from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.cli import options as opts
 from patchtrace.cli.common import echo_json, ended, note, note_rows, progress_bar, table, write_run
-from patchtrace.cli.evidence import HINT, Judging, check_evidence, null_from
+from patchtrace.cli.evidence import HINT, Judging, check_evidence, null_from, null_of_members
 from patchtrace.cli.groups import group_lines, write_groups
 from patchtrace.cli.kinds import COUNT, NEW_FILE, SEED, SOURCE, Choice
 from patchtrace.cli.values import (
@@ -33,7 +33,7 @@ from patchtrace.cli.verdicts import with_verdicts
 from patchtrace.methods import METHODS
 from patchtrace.nda.checkpoint import cache
 from patchtrace.nda.pace import Clock
-from patchtrace.null.groups import groups_of, labels_of
+from patchtrace.null.groups import groups_of, labels_of_set
 from patchtrace.viewer.data import ATTRIBUTION, look_closer
 from patchtrace.viewer.report import make_report
 
@@ -90,8 +90,10 @@ UNFINISHED = "unfinished"
 )
 @opts.query_key
 @opts.null
+@opts.leave_one_out
 @opts.controls
 @opts.control_key
+@opts.decoys
 @opts.rate
 @opts.group_by
 @opts.quiet
@@ -109,6 +111,7 @@ def attribute(context: click.Context, /, **options: Any) -> int:
       patchtrace attribute query.png --train photos/ --preset celeba --draws 8 -o run/
       patchtrace attribute query.png --train photos/ --seconds 60 -o run/  &&  patchtrace refine run/
       patchtrace attribute query.png --train photos/ --controls others/
+      patchtrace attribute query.png --train photos/ --decoys others/
       patchtrace attribute query.png --train photos/ --method embedding
       patchtrace attribute generated/ --train photos/ --method dtrak --model model/ -o run/
       patchtrace attribute generated.npz --train cifar-10-batches-py/ --json
@@ -133,11 +136,13 @@ def attribute(context: click.Context, /, **options: Any) -> int:
     if output:
         check_output(output, *options["train"], *options["query"])
     train, queries = read_pictures(options)
-    null, labels = null_from(options, train), labels_of(train.ids, options["group_by"]) if options["group_by"] else ()
+    null, labels = null_from(options, train), labels_of_set(train, options["group_by"])
     recipe, reports = recipe_for(recipe, options, train), _reports(options["report"], len(queries))
     part = ATTRIBUTION if reports else 1.0
     method = method_from(options, train, recipe, part=part, checkpoint=output and output / UNFINISHED)
     limit = seconds_from(options, recipe)
+    if null is None:
+        null = null_of_members(options, train, limit and limit * len(queries))
     clock = Clock(limit and limit * len(queries))
     if options["verbose"]:
         channels, height, width = train.shape
@@ -196,8 +201,10 @@ def _check_usage(options: dict[str, Any]) -> None:
         )
     if options["format"] == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise click.UsageError("Parquet needs pyarrow: install it with  pip install 'patchtrace[parquet]'")
-    if options["group_by"] and not METHODS[options["method"]][0].name.startswith("nda"):
-        raise click.UsageError(f"--group-by adds up shares, and --method {options['method']} has none")
+    for option, does in (("group_by", "adds up"), ("decoys", "take a part of the")):
+        if options[option] and not METHODS[options["method"]][0].name.startswith("nda"):
+            name = f"--{option.replace('_', '-')}"
+            raise click.UsageError(f"{name} {does} shares, and --method {options['method']} has none")
     if options["json"] and options["json_lines"]:
         raise click.UsageError("--json and --json-lines are two formats of one output: use one of them")
     if options["method"] == "nda-shortlist" and options["parts"]:

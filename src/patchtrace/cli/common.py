@@ -136,7 +136,7 @@ def printable(text: str) -> str:
 
 
 def table(result: Attribution, top: int) -> list[str]:
-    """The top images of each query as lines: rank, share, standard error, chance, z, id; and what they mean.
+    """The top images of each query as lines: rank, share, standard error, chance, z, fdr, id; and what they mean.
 
     Methods that do not share a query out among images have scores instead.
     """
@@ -145,19 +145,25 @@ def table(result: Attribution, top: int) -> list[str]:
     rows = zip(result.query_ids, result.top(top), result.effective_sources(), strict=True)
     for query, (name, hits, sources) in enumerate(rows):
         spread = f", {sources:.1f} effective sources" if result.has_shares else ""
-        lines.append(f"{printable(name)}  ({len(result.train_ids)} images{spread})")
+        lines.append(f"{printable(name)}  ({len(result.train_ids) - result.decoys} images{spread})")
         heading = f"{'share' if result.has_shares else 'score':>10}"
-        lines.append(f"  rank{heading}{f'         ±  {listed}' if listed else ''}{'       z' if null else ''}  id")
+        nobody = result.nobody(query)
+        more = f"{'       z' if null else ''}{'     fdr' if nobody else ''}"
+        lines.append(f"  rank{heading}{f'         ±  {listed}' if listed else ''}{more}  id")
         for hit, (rank, tied) in zip(hits, result.ranks(query, top), strict=True):
             sure = ""
             if hit.error is not None and hit.chance is not None:
                 sure = f"  {percent(hit.error):>8}  {f'{100 * hit.chance:.0f} %':>{len(listed)}}"
             if null is not None:
                 sure += f"  {hit.z:>5.1f}{'*' if null.stands_out(query, hit.index) else ' '}"
+            if hit.fdr is not None:
+                sure += f"  {f'{100 * hit.fdr:.0f} %':>6}"
             value = percent(hit.share) if result.has_shares else f"{hit.score:.4g}"
             lines.append(f"  {rank:4d}{'=' if tied else ' '} {value:>8}{sure}  {printable(hit.id)}")
         if null is not None:
             lines += [f"  {line}" for line in evidence_lines(result, query, hits)]
+        if nobody is not None:
+            lines += [f"  {line}" for line in nobody.sentences(len(hits))]
         lines += [f"  {line}" for line in result.remarks(query)]
     return lines
 

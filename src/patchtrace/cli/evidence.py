@@ -7,18 +7,28 @@ from dataclasses import replace
 from typing import Any
 
 import click
+import numpy as np
 
 from patchtrace.attribution import Attribution
 from patchtrace.cli.common import Bar, note, progress_bar
 from patchtrace.cli.values import read_others
 from patchtrace.images import ImageSet
+from patchtrace.methods import METHODS
 from patchtrace.null import Null, calibrate
+from patchtrace.null.calibration import calibrate_within
 from patchtrace.null_details import NullDetails
 from patchtrace.progress import Watch
 
 HINT = (
     "a first share says nothing by itself: `patchtrace calibrate` and --null, or --controls, say whether it stands out"
 )
+
+OWN_MEMBERS = (
+    "the null is one by leave-one-out over {} members of the collection (--no-leave-one-out: none); `patchtrace "
+    "calibrate` and --null, or --controls, say more"
+)
+#: The part of the time limit that a null may take which nobody asked for.
+MEMBERS_PART = 0.1
 
 
 def check_evidence(options: Mapping[str, Any]) -> None:
@@ -36,6 +46,7 @@ def read_controls(options: Mapping[str, Any], train: ImageSet) -> ImageSet | Non
 
 def null_from(options: Mapping[str, Any], train: ImageSet) -> Null | None:
     """The null that --null names, or that of --controls; None if there is neither."""
+    train = train.collection
     if options["null"]:
         null = Null.load(options["null"])
         note(null.change(train).sentence(), quiet=options["quiet"] or not any(null.change(train)))
@@ -47,6 +58,16 @@ def null_from(options: Mapping[str, Any], train: ImageSet) -> Null | None:
         return calibrate(train, controls, progress=progress)
 
 
+def null_of_members(options: Mapping[str, Any], train: ImageSet, seconds: float | None) -> Null | None:
+    """A small null by leave-one-out, where a small part of the time limit allows one; None without a limit."""
+    if not options["leave_one_out"] or not seconds or not METHODS[options["method"]][0].name.startswith("nda"):
+        return None
+    with progress_bar("calibrating", options["quiet"]) as progress:
+        null = calibrate_within(train.collection, MEMBERS_PART * seconds, threads=options["threads"], progress=progress)
+    note(OWN_MEMBERS.format(len(null)) if null else "", quiet=options["quiet"] or null is None)
+    return null
+
+
 class Judging(Watch):
     """Passes everything on to a bar; the result of each query gets what the null says of it."""
 
@@ -54,8 +75,8 @@ class Judging(Watch):
         self, bar: Bar, null: Null, queries: ImageSet, train: ImageSet, rate: float, labels: tuple[str, ...]
     ) -> None:
         super().__init__()
-        self.bar, self.null, self.queries, self.train = bar, null, queries, train
-        self.rate, self.labels = rate, labels
+        self.bar, self.null, self.queries, self.train = bar, null, queries, train.collection
+        self.rate, self.labels = rate, labels[: len(self.train)]
         self.details: list[NullDetails] = []
 
     @property
@@ -78,7 +99,11 @@ class Judging(Watch):
     def finished(self, result: Attribution) -> None:
         first = len(self.details)
         some = self.queries.subset(range(first, first + len(result.query_ids)))
-        self.details.append(self.null.judge(some, self.train, rate=self.rate, labels=self.labels))
+        details = self.null.judge(some, self.train, rate=self.rate, labels=self.labels)
+        if result.decoys:  # of which the null knows nothing
+            least = np.repeat(details.z.min(axis=1, keepdims=True), result.decoys, axis=1)
+            details = replace(details, z=np.concatenate([details.z, least], axis=1))
+        self.details.append(details)
         self.bar.finished(replace(result, null=self.details[-1]))
 
     def judged(self, result: Attribution) -> Attribution:

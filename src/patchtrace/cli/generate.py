@@ -8,11 +8,12 @@ from typing import Any
 import click
 import numpy as np
 
-from patchtrace.attribution import Attribution, facts_of
+from patchtrace.attribution import Attribution
 from patchtrace.cli import options as opts
 from patchtrace.cli.common import ended, print_table, progress_bar, write_run
 from patchtrace.cli.kinds import COUNT, SEED
 from patchtrace.cli.values import check_output, compute_from, read_collection
+from patchtrace.facts import facts_of
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet
 from patchtrace.images.write import write_pictures

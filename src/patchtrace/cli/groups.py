@@ -15,7 +15,7 @@ from patchtrace.cli.kinds import COUNT, NEW_FILE
 from patchtrace.drawing.parts import percent
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import write_csv
-from patchtrace.null.groups import Group, groups_of, labels_of
+from patchtrace.null.groups import DECOYS, Group, groups_of, labels_of
 
 
 def group_lines(groups: list[Group], top: int) -> list[str]:
@@ -55,13 +55,14 @@ def summarize(run: Path, group_by: str | None, top: int, output: Path | None, js
     result = Attribution.load(run)
     if not result.has_shares:
         raise PatchtraceError(f"the run in {str(run)!r} is of method {result.method}, which has no shares to add up")
-    shares = result.shares.astype(np.float64).mean(axis=0)
-    firsts = np.bincount(result.shares.argmax(axis=1), minlength=len(shares))
+    own = len(result.train_ids) - result.decoys
+    shares = result.shares[:, :own].astype(np.float64).mean(axis=0)
+    firsts = np.bincount(result.shares[:, :own].argmax(axis=1), minlength=own)
     out = 0 * firsts
     if result.null is not None:
         null = result.null
         limits = [_limit(null.tops[query], null.rate) for query in range(len(null.tops))]
-        out = np.sum([z >= limit for z, limit in zip(null.z, limits, strict=True)], axis=0)
+        out = np.sum([z[:own] >= limit for z, limit in zip(null.z, limits, strict=True)], axis=0)
     images: list[dict[str, Any]] = [
         {
             "id": result.train_ids[n],
@@ -71,18 +72,22 @@ def summarize(run: Path, group_by: str | None, top: int, output: Path | None, js
         }
         for n in np.argsort(-shares, kind="stable")
     ]
-    groups = groups_of(result, labels_of(result.train_ids, group_by)) if group_by else []
+    labels = (*labels_of(result.train_ids[:own], group_by), *(DECOYS,) * result.decoys) if group_by else ()
+    groups = groups_of(result, labels) if labels else []
+    none = sum(one.share for n in range(len(result.query_ids)) if (one := result.nobody(n))) / len(result.query_ids)
     if output:
         write_csv(output, tuple(images[0]), [tuple(row.values()) for row in images])
     if json:
         listed = {"images": images[:top], "groups": [group._asdict() for group in groups]}
-        echo_json({"queries": len(result.query_ids), **listed})
+        echo_json({"queries": len(result.query_ids), "none_of_them": none if result.decoys else None, **listed})
         return
     click.echo(f"mean share over {len(result.query_ids)} queries")
     click.echo(f"  {'share':>9}  first  {'stands out  ' if result.null else ''}id")
     for row in images[:top]:
         known = f"{row['stands_out']:10d}  " if result.null else ""
         click.echo(f"  {percent(row['share']):>9}  {row['first']:5d}  {known}{printable(row['id'])}")
+    if result.decoys:
+        click.echo(f"none of them: {percent(none)}, the share of {result.decoys} decoys")
     if groups:
         click.echo("\n".join(group_lines(groups, top)))
 

@@ -86,6 +86,29 @@ verdicts = under(
 query_key = under(
     PICTURES, click.option("--query-key", help="Array of a .npz, or column of a table, that holds the queries.")
 )
+leave_one_out = under(
+    EVIDENCE,
+    click.option(
+        "--leave-one-out/--no-leave-one-out",
+        default=True,
+        help="Without --null and --controls: compare 99, 39 or 19 members of the collection with the others, if that "
+        "takes a tenth of --seconds at most, and say whether the query stands out among them.",
+        show_default=True,
+    ),
+)
+decoys = several(
+    under(
+        EVIDENCE,
+        click.option(
+            "--decoys",
+            multiple=True,
+            type=kinds.SOURCE,
+            help="Pictures that cannot be sources, compared with the collection: for the share of none of its images, "
+            "and the false discovery rate of the list; may be repeated.",
+        ),
+    ),
+    under(EVIDENCE, click.option("--decoy-key", help="Array of a .npz, or column of a table, that holds the decoys.")),
+)
 null = under(
     EVIDENCE,
     click.option(

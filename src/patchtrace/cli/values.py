@@ -170,10 +170,11 @@ def opened_from(options: Options) -> dict[str, Any]:
     """Where the images of a run are, and by which options they were read: what `refine` needs to read them again."""
     where = {
         name: [str(Path(path).resolve()) if os.path.exists(path) else path for path in options[name]]
-        for name in ("train", "query")
+        for name in ("train", "query", *(["decoys"] if options.get("decoys") else []))
     }
     latents = options.get("latents")  # with the full path, which the autoencoder knows
-    return {**where, **{name: options[name] for name in (*READING, "query_key")}, "latents": latents}
+    keys = {name: options[name] for name in (*READING, "query_key", *(["decoy_key"] if options.get("decoys") else []))}
+    return {**where, **keys, "latents": latents}
 
 
 def read_again(result: Attribution, run: Path, quiet: bool, latents: str | None = None) -> tuple[ImageSet, ImageSet]:
@@ -198,6 +199,8 @@ def read_again(result: Attribution, run: Path, quiet: bool, latents: str | None 
 def read_pictures(options: Options, size: tuple[int, int] | None = None) -> tuple[ImageSet, ImageSet]:
     """The collection and the queries that the options name."""
     train = read_collection(options, size)
+    if options.get("decoys"):
+        train = train.with_decoys(read_others("the decoys", options["decoys"], options["decoy_key"], options, train))
     return train, read_queries(options, train)
 
 

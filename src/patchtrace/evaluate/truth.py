@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from patchtrace.attribution import Attribution, facts_of
+from patchtrace.attribution import Attribution
 from patchtrace.checks import store, whole
 from patchtrace.errors import PatchtraceError
+from patchtrace.facts import facts_of
 from patchtrace.files import replacing
 from patchtrace.images import ImageSet
 from patchtrace.short import short_repr

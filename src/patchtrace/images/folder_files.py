@@ -40,6 +40,37 @@ class FolderFiles(Sequence["bytes | None"]):
             return None
         return content if hashlib.sha256(content).hexdigest() == self._hashes[index] else None
 
+    def path(self, index: int) -> Path | None:
+        """The path of the file of an image."""
+        return self.paths[index]
+
     def select(self, places: Places) -> FolderFiles:
         """Those of the images at these places."""
         return FolderFiles([self.paths[place] for place in places], [self._hashes[place] for place in places])
+
+
+class JoinedFiles(Sequence["bytes | None"]):
+    """The files of one set, and behind them those of another."""
+
+    def __init__(self, *parts: tuple[Sequence[Any], int]) -> None:
+        self._places = [(files if files else None, n) for files, count in parts for n in range(count)]
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self.select(np.arange(len(self))[index])
+        files, place = self._places[index]
+        return None if files is None else files[place]
+
+    def path(self, index: int) -> Path | None:
+        """The path of the file of an image of a folder."""
+        files, place = self._places[index]
+        return files.path(place) if isinstance(files, FolderFiles) else None
+
+    def select(self, places: Places) -> JoinedFiles:
+        """Those of the images at these places."""
+        found = JoinedFiles()
+        found._places = [self._places[place] for place in places]
+        return found

@@ -18,8 +18,8 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.images.arrays import picture
 from patchtrace.images.decode import Decoding, Skipped, Unreadable, decode
 from patchtrace.images.encoding import Encoding, PixelType, encoded
-from patchtrace.images.folder_files import FolderFiles
-from patchtrace.images.pixels import ArrayPixels, DownscaledPixels, Pixels, fingerprint
+from patchtrace.images.folder_files import FolderFiles, JoinedFiles
+from patchtrace.images.pixels import ArrayPixels, DownscaledPixels, JoinedPixels, Pixels, fingerprint
 from patchtrace.images.sources import base as sources
 from patchtrace.images.sources.remote import fetched_ahead
 from patchtrace.images.store import pool as processes
@@ -56,6 +56,8 @@ class ImageSet(sources.Opened):
         The file of each image, or its content, where it has a file of its own; empty if none has.
     autoencoder : Autoencoder, optional
         The one that made the pixels, if they are latents.
+    decoys : int, default 0
+        How many of the images, the last, are no part of the collection: see :meth:`with_decoys`.
 
     Examples
     --------
@@ -66,6 +68,8 @@ class ImageSet(sources.Opened):
     np.float32(-1.0)
     """
 
+    decoys: int = 0
+
     def __init__(
         self,
         pixels: Pixels | NDArray[Any],
@@ -75,6 +79,7 @@ class ImageSet(sources.Opened):
         remarks: tuple[str, ...] = (),
         files: Sequence[Path | bytes | None] = (),
         autoencoder: Autoencoder | None = None,
+        decoys: int = 0,
     ) -> None:
         if pixels.ndim != 4 or len(pixels) != len(ids):
             raise PatchtraceError(
@@ -86,7 +91,7 @@ class ImageSet(sources.Opened):
         if not hasattr(pixels, "select"):
             pixels = pixels.view(ArrayPixels)
         store(self, pixels=pixels, ids=ids, skipped=skipped, decoding=decoding, remarks=remarks, files=files)
-        store(self, autoencoder=autoencoder)
+        store(self, autoencoder=autoencoder, decoys=decoys)
 
     def __repr__(self) -> str:
         channels, height, width = self.shape
@@ -155,7 +160,7 @@ class ImageSet(sources.Opened):
 
     def _marked(self, shown: Image.Image, index: int) -> Image.Image:
         """A picture that is shown although there is a file, which then has changed, or is gone."""
-        if isinstance(self.files, FolderFiles) and self.files.paths[index] is not None:
+        if isinstance(self.files, FolderFiles | JoinedFiles) and self.files.path(index) is not None:
             shown.info["changed"] = True
         return shown
 
@@ -166,9 +171,55 @@ class ImageSet(sources.Opened):
         files = self.files
         if files:
             files = (
-                files.select(chosen) if isinstance(files, Originals | FolderFiles) else tuple(files[i] for i in chosen)
+                files.select(chosen)
+                if isinstance(files, Originals | FolderFiles | JoinedFiles)
+                else tuple(files[i] for i in chosen)
             )
-        return replace(self, pixels=self.pixels.select(chosen), ids=tuple(self.ids[i] for i in chosen), files=files)
+        ids = tuple(self.ids[i] for i in chosen)
+        return replace(self, pixels=self.pixels.select(chosen), ids=ids, files=files, decoys=0)
+
+    def with_decoys(self, others: ImageSet) -> ImageSet:
+        """The same with pictures behind it that cannot be sources, and are compared as if they were.
+
+        What they get of a query is the share of "none of them", and they say how much of a list is there by chance.
+        They stand in no list.
+
+        Parameters
+        ----------
+        others : ImageSet
+            Pictures that :meth:`open_like` opened.
+
+        Returns
+        -------
+        ImageSet
+
+        Examples
+        --------
+        >>> from patchtrace.demo import postcards
+        >>> cards = postcards(5, size=16)
+        >>> both = cards.subset([0, 1, 2]).with_decoys(cards.subset([3, 4]))
+        >>> len(both), both.decoys, both.ids[3], len(both.collection)
+        (5, 2, 'decoy: card-003', 3)
+        """
+        if self.decoys or others.shape != self.shape:
+            raise PatchtraceError(f"decoys of shape {others.shape} cannot be put behind {self!r}: use open_like, once")
+        files: Sequence[Any] = ()
+        if self.files or others.files:
+            files = JoinedFiles((self.files, len(self)), (others.files, len(others)))
+        return replace(
+            self,
+            pixels=JoinedPixels(self.pixels, others.pixels),
+            ids=(*self.ids, *(f"decoy: {name}" for name in others.ids)),
+            skipped=(*self.skipped, *others.skipped),
+            decoding=self.decoding or others.decoding,
+            files=files,
+            decoys=len(others),
+        )
+
+    @property
+    def collection(self) -> ImageSet:
+        """The images without decoys."""
+        return self.subset(range(len(self) - self.decoys)) if self.decoys else self
 
     def smaller(self, factor: int) -> ImageSet:
         """The same pictures with one pixel, their mean, for each square of so many; made as they are read."""

@@ -85,7 +85,7 @@ class LazyPixels:
         """Bytes that all of it would take in memory."""
         return math.prod(self.shape) * int(self.dtype.itemsize)
 
-    def select(self, places: Places) -> LazyPixels:
+    def select(self, places: Places) -> Pixels:
         """The images at these places, in this order; nothing is read before it is indexed."""
         raise NotImplementedError
 
@@ -99,6 +99,54 @@ class LazyPixels:
 
 #: Pixels in memory, in a store, or computed as they are read: all have the attributes of :class:`LazyPixels`.
 Pixels = ArrayPixels | LazyPixels
+
+
+class JoinedPixels(LazyPixels):
+    """The pixels of one set, and behind them those of another.
+
+    Parameters
+    ----------
+    first, second : Pixels
+        Of one shape; latents become float32 if their types differ.
+
+    Examples
+    --------
+    >>> both = JoinedPixels(*(np.full((2, 1, 1, 1), n, np.uint8).view(ArrayPixels) for n in (3, 5)))
+    >>> both[1:3].ravel().tolist(), both[3].item(), both[np.array([2, 0])].ravel().tolist()
+    ([3, 5], 5, [5, 3])
+    """
+
+    def __init__(self, first: Pixels, second: Pixels) -> None:
+        dtype = first.dtype if first.dtype == second.dtype else np.dtype(np.float32)
+        super().__init__((len(first) + len(second), *map(int, first.shape[1:])), dtype)
+        self._parts, self.in_memory = (first, second), first.in_memory and second.in_memory
+
+    def __getitem__(self, key: Any, /) -> NDArray[Any]:
+        places = np.arange(len(self))[key]
+        if places.ndim == 0:
+            return np.asarray(self[places[None]][0])
+        (first, second), ours = self._parts, places < len(self._parts[0])
+        if ours.all():
+            return np.asarray(first[key])
+        found = np.empty((len(places), *self.shape[1:]), self.dtype)
+        found[ours], found[~ours] = first[places[ours]], second[places[~ours] - len(first)]
+        return found
+
+    def select(self, places: Places) -> Pixels:
+        """The images at these places; in another order than one set after the other, they are read."""
+        (first, second), ours = self._parts, places < len(self._parts[0])
+        if ours.all():
+            return first.select(places)
+        if (~ours).all():
+            return second.select(places - len(first))
+        if (np.diff(ours.astype(int)) <= 0).all():
+            return JoinedPixels(first.select(places[ours]), second.select(places[~ours] - len(first)))
+        return self[places].view(ArrayPixels)
+
+    def reuse(self, shards: dict[Path, Any]) -> None:
+        """See :meth:`LazyPixels.reuse`."""
+        for part in self._parts:
+            part.reuse(shards)
 
 
 class DownscaledPixels(LazyPixels):

@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from patchtrace.attribution import Attribution, facts_of
+from patchtrace.attribution import Attribution
 from patchtrace.compute import Compute
 from patchtrace.errors import PatchtraceError
+from patchtrace.facts import facts_of
 from patchtrace.images import ImageSet
 from patchtrace.progress import Progress
 from patchtrace.recipe import Recipe, Stopping

@@ -276,7 +276,7 @@ class Explanation:
 
     def coverage(self) -> list[tuple[int, float]]:
         """The joint share of the best 1, 2, 5, 10, ... images, up to all of them: (number, share) pairs."""
-        total = np.sort(self.shares)[::-1].cumsum()
+        total = np.sort(self.shares[: len(self.shares) - self.train.decoys])[::-1].cumsum()
         counts = [c for power in range(9) for c in (10**power, 2 * 10**power, 5 * 10**power) if c < len(total)]
         return [(c, float(total[c - 1])) for c in [*counts, len(total)]]
 

@@ -14,12 +14,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from patchtrace.attribution import Attribution, facts_of, facts_of_set, joined
+from patchtrace.attribution import Attribution, joined
 from patchtrace.cache import digest
 from patchtrace.compute import Budget, Compute
 from patchtrace.engines import Engine, LocalWork, Work, check_room, get_engine
 from patchtrace.engines.dask import DaskWork, connected
 from patchtrace.errors import PatchtraceError
+from patchtrace.facts import facts_of, facts_of_set
 from patchtrace.images import ImageSet, has_own_size
 from patchtrace.methods.base import Method, Resources
 from patchtrace.nda.checkpoint import Checkpoint

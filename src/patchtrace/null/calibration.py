@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from patchtrace.cache import Cache, digest
 from patchtrace.checks import whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
-from patchtrace.null.agreement import WAYS, agreement
+from patchtrace.null.agreement import LEAST_SIDE, WAYS, agreement
 from patchtrace.null.alike import near_duplicates
 from patchtrace.null.collection import Null, digests_of, ids_of
 from patchtrace.progress import Counter, Progress
@@ -20,8 +21,15 @@ from patchtrace.progress import Counter, Progress
 COUNT = 99
 #: Controls that are compared at once, and saved.
 AT_ONCE = 5
+#: Numbers of members that a null within a time limit may have, the one tried first is best; and what its speed is
+#: measured with: members, and images at most.
+MEMBERS, TRIED = (99, 39, 19), (2, 128)
 #: Increased when agreement is computed in another way: work under an older number is not found.
 VERSION = 2
+
+
+class AllAlikeError(PatchtraceError):
+    """A collection whose members have nothing to be compared with."""
 
 
 def calibrate(
@@ -95,7 +103,7 @@ def calibrate(
         for row, alike in zip(rows, near_duplicates(images, places), strict=True):
             row[:, alike] = np.nan
             if np.isnan(row).all():
-                raise PatchtraceError("all images of the collection are alike: give controls (--controls)")
+                raise AllAlikeError("all images of the collection are alike: give controls (--controls)")
     return Null(
         rows,
         "members" if controls is None else "controls",
@@ -105,3 +113,44 @@ def calibrate(
         key,
         images.shape,
     )
+
+
+def calibrate_within(
+    train: ImageSet, seconds: float, *, threads: int | None = None, progress: Progress | None = None
+) -> Null | None:
+    """A null by leave-one-out over as many members as a time allows, out of 99, 39 or 19; None if it allows fewer.
+
+    Parameters
+    ----------
+    train : ImageSet
+        The collection.
+    seconds : float
+        About the time that it may take, from the speed of a few comparisons.
+    threads : int, optional
+        Number of threads; by default as many as there are cores.
+    progress : callable, optional
+        Called with (done, total).
+
+    Returns
+    -------
+    Null or None
+
+    Examples
+    --------
+    >>> from patchtrace.demo import postcards
+    >>> len(calibrate_within(postcards(40, size=16), seconds=1000)), calibrate_within(postcards(40, size=16), seconds=0)
+    (39, None)
+    """
+    if len(train) <= MEMBERS[-1] or min(train.shape[1:]) < LEAST_SIDE:
+        return None
+    some, few = train.subset(range(TRIED[0])), train.subset(range(min(len(train), TRIED[1])))
+    begin = time.perf_counter()
+    agreement(some, few, threads=threads)
+    each = (time.perf_counter() - begin) / len(some) / len(few)
+    for count in MEMBERS:
+        if count < len(train) and count * len(train) * each <= seconds:
+            try:
+                return calibrate(train, count=count, threads=threads, progress=progress)
+            except AllAlikeError:
+                return None
+    return None

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from patchtrace.attribution import Attribution
 from patchtrace.errors import PatchtraceError
+from patchtrace.images import ImageSet
 
-#: What an image without a group is called.
-NONE = "(none)"
+#: What an image without a group is called, and the group of all decoys.
+NONE, DECOYS = "(none)", "(decoys)"
 
 
 class Group(NamedTuple):
@@ -62,6 +63,11 @@ def labels_of(ids: Sequence[str], by: str) -> tuple[str, ...]:
         raise PatchtraceError(f"{by!r} is not a way to group: use folder, csv:FILE or a pattern ({error})") from error
     found = (pattern.search(name) for name in ids)
     return tuple(NONE if one is None else (one[1] if pattern.groups else one[0]) or NONE for one in found)
+
+
+def labels_of_set(train: ImageSet, by: str | None) -> tuple[str, ...]:
+    """The group of each image of a set, with one for its decoys; empty if none was asked for."""
+    return (*labels_of(train.collection.ids, by), *(DECOYS,) * train.decoys) if by else ()
 
 
 def groups_of(result: Attribution, labels: Sequence[str], query: int | None = None) -> list[Group]:

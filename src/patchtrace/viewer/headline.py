@@ -71,6 +71,8 @@ def headline(result: Attribution, query: int, shown: Sequence[int], listed: Sequ
                 "A share always goes somewhere: a picture that has nothing to do with the collection has a first place "
                 "too. Whether this one is unusual was not measured."
             )
+    if (nobody := result.nobody(query)) is not None and listed:
+        sentences += [f"{sentence[0].upper()}{sentence[1:]}." for sentence in nobody.sentences(len(listed))]
     return {"tone": tone, "title": title, "sentences": [sentence for sentence in sentences if sentence]}
 
 
