@@ -17,7 +17,7 @@ check: lint
 	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile
 
 # Everything: what CI runs.
-test: lint | browser
+test: lint | browser shells
 	$(BIN)/pytest -n 2 --dist loadfile
 
 lint: $(VENV)/installed-test
@@ -178,11 +178,16 @@ gpu: $(VENV)/installed
 profile: $(VENV)/installed
 	PYTHON=$(BIN)/python bash benchmarks/profile.sh
 
-.PHONY: compiler browser
+.PHONY: compiler browser shells
 # The viewer is tested in a real browser; root can fetch one. Without it these tests are skipped, but not where CI=true.
 browser:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { echo "no Chromium; trying: apt-get install chromium"; \
 	  { apt-get update -q && apt-get install -qy chromium; } || echo "going on without a browser"; }
+
+# Completions are tested in the shells themselves; root can fetch them. As above where one is missing.
+shells:
+	@command -v zsh >/dev/null && command -v fish >/dev/null || { echo "not all shells are here; trying: apt-get install zsh fish"; \
+	  { apt-get update -q && apt-get install -qy zsh fish; } || echo "going on without them"; }
 
 # Without a compiler everything works, but slowly; root can fetch one. The tests need it: a kernel that does not compile
 # fails their installation (PATCHTRACE_STRICT).
