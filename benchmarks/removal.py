@@ -2,7 +2,7 @@
 
     make removal                                       # everything; an hour on two cores, resumes where it was stopped
     .venv/bin/python benchmarks/removal.py 1/2         # part 1 of 2, on one core
-    .venv/bin/python benchmarks/removal.py tables      # the table of docs/results.md, of the models so far
+    .venv/bin/python benchmarks/removal.py tables      # table and figure of docs/results.md, of the models so far
 
 1000 images of CIFAR-2 at 16 x 16. A model of all of them generates pictures; for each picture and method, a model is
 trained without the images that the method ranks first, with the same seed. Instead of one sample of it we compare what
@@ -30,6 +30,7 @@ from truth import HERE, cifar2
 from patchtrace.compute import Compute
 from patchtrace.diffusion import Denoiser, Training
 from patchtrace.diffusion.denoiser import query_noise
+from patchtrace.evaluate.figures import boxes
 from patchtrace.evaluate.retraining import Retraining, part_of
 from patchtrace.evaluate.scoring import score_queries
 from patchtrace.files import replacing
@@ -174,6 +175,7 @@ class Experiment:
         print(f"{len(whole)} pictures, {len(chances)} random removals of {self.remove} of {len(self.train)} images\n")
         shares = np.asarray(self.kept["nda"], np.float64)
         rows: dict[str, dict[str, list[float]]] = {}
+        drawn: dict[str, Floats] = {}
         for measure in ("distance", "loss"):
             values = {name: changes[name][measure].mean(axis=1) for name in names}
             chance = np.mean([values[name] for name in chances], axis=0)[whole]
@@ -182,10 +184,18 @@ class Experiment:
                 own = np.array([values[f"{method}-{q:02d}"][q] for q in whole])
                 others = np.array([np.mean([values[f"{method}-{p:02d}"][q] for p in whole if p != q]) for q in whole])
                 cells = [own, own - chance, own - others]
+                drawn[method] = 100 * own  # of the loss, which comes last
                 rows.setdefault(measure, {})[method] = [float(np.mean(one)) for one in cells]
                 print(f"| {method} | " + " | ".join(map(interval, cells, (False, True, True))) + " |")
+            drawn["chance"] = 100 * chance
             print(f"| chance | {interval(chance)} | | |")
             print(f"| {OTHER_SEED} | {interval(values[OTHER_SEED][whole])} | | |")
+        boxes(
+            HERE.parent / "docs" / "results-removal.png",
+            {name: drawn[name] for name in (*METHODS, "chance")},
+            title=f"{self.remove} of {len(self.train)} images removed, by method",
+            ylabel="increase of the picture's loss in %",
+        )
         for name in METHODS:
             first = np.argsort(-self.kept[name], axis=1)[:, : self.remove]
             held = np.take_along_axis(shares, first, axis=1).sum(axis=1) / shares.sum(axis=1)
