@@ -270,4 +270,4 @@ def _cells(rows: Iterable[Mapping[str, Any]], by: str) -> Iterator[tuple[str, st
 
 
 def _place(text: str, images: int) -> int | None:
-    return int(text) if text.isdecimal() and int(text[:20]) < images else None
+    return int(text) if text.isdecimal() and len(text) < 20 and int(text) < images else None

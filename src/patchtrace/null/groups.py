@@ -61,7 +61,9 @@ def labels_of(ids: Sequence[str], by: str) -> tuple[str, ...]:
     try:
         pattern = re.compile(by)
     except (re.error, OverflowError, RecursionError) as error:
-        raise PatchtraceError(f"{by!r} is not a way to group: use folder, csv:FILE or a pattern ({error})") from error
+        raise PatchtraceError(
+            f"{brief(by)} is not a way to group: use folder, csv:FILE or a pattern ({error})"
+        ) from error
     found = (pattern.search(name) for name in ids)
     return tuple(NONE if one is None else (one[1] if pattern.groups else one[0]) or NONE for one in found)
 
