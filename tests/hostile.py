@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+import zipfile
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -81,3 +82,82 @@ def tampered(text: str, value: object) -> Iterator[tuple[tuple[Any, ...], dict[s
         else:
             holder[path[-1]] = value
         yield path, found
+
+
+def hostile_files(images: int, queries: int, flood: int = 1_200_000) -> Iterator[tuple[str, bytes]]:
+    """Files that are no scores, truths, subsets, groups or weights: made to take memory, or to break a reader.
+
+    ``flood`` is how many kB the largest of them unpack to.
+    """
+    lie = "{{'descr': '<f8', 'fortran_order': False, 'shape': {}, }}"
+    right = lie.format((queries, images))
+    yield "empty.npy", b""
+    yield "pickle.npy", b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x94."
+    yield "no numbers.npy", npy(right)
+    yield "terabytes.npy", npy(lie.format((10**6, 10**6)))
+    yield "negative.npy", npy(lie.format((-1, images)))
+    yield "more than there can be.npy", npy(lie.format((10**30, 10**30)))
+    yield "pickled.npy", npy(right.replace("<f8", "|O"), bytes(1000))
+    yield "structured.npy", npy(right.replace("'<f8'", "[('a', '<f8')]"), bytes(8 * images * queries))
+    yield "no header.npy", npy("{" * 3000)
+    yield "a deep header.npy", npy("-" * 9000 + "1")
+    yield "an open header.npy", npy("('''")
+    yield "text.npz", b"text"
+    yield "an empty archive.npz", b"PK\x05\x06" + bytes(18)
+    terabyte = npy(lie.format((10**6, 10**6)))
+    deep = npy_text("[" * 100_000)
+    whole = npy(right, bytes(8 * images * queries))
+    ones = npy(
+        f"{{'descr': '|b1', 'fortran_order': False, 'shape': ({queries * 3}, {images}), }}",
+        b"\1" * images * queries * 3,
+    )
+    losses = npy(lie.format((queries * 3, 2)), bytes(queries * 48))
+    bomb = npy(lie.format((flood, 1000)).replace("<f8", "|u1")) + bytes(1000 * flood)
+    yield "claims terabytes.npz", zipped(scores=terabyte, subsets=terabyte, losses=terabyte)
+    yield "deep facts.npz", zipped(scores=whole, facts=deep, subsets=ones, losses=losses)
+    yield "a flood of numbers.npz", zipped(scores=bomb, subsets=bomb, losses=bomb)
+    yield "a flood of names.npz", zipped(scores=whole, train_ids=bomb, subsets=ones, losses=losses)
+    yield "a flood of facts.npz", zipped(scores=whole, facts=bomb, subsets=ones, losses=losses)
+    yield (
+        "pickled.npz",
+        zipped(**dict.fromkeys(("scores", "subsets", "losses"), npy(right.replace("<f8", "|O"), bytes(999)))),
+    )
+    yield "other members.npz", zipped(other=whole)
+    yield (
+        "encrypted.npz",
+        zipped(scores=whole, subsets=ones, losses=losses).replace(b"PK\1\2\x14\3\x14\0\0\0", b"PK\1\2\x14\3\x14\0\1\0"),
+    )
+    yield "empty.csv", b""
+    yield "not text.csv", b"\xff\xfe\0\0" * 100
+    yield "short rows.csv", b"id,group,query,score\na\nb\n"
+    yield "an endless cell.csv", b"id,group\n" + b"a" * 10**6
+    yield "an open quote.csv", b'id,group\n"a' + b"\n" * 10**5
+    yield "nothing in it.csv", b"\n" * 10**6
+    yield "not numbers.csv", b"query,id,score\n" + b"q0,0.png,nan\n"
+    yield "very many digits.csv", b"query,index,score\nq0," + b"9" * 10_000 + b",1\n"
+    yield "empty.parquet", b""
+    yield "text.parquet", b"PAR1" + bytes(100) + b"PAR1"
+    yield "empty.safetensors", b""
+    yield "claims terabytes.safetensors", (10**12).to_bytes(8, "little") + b"{}"
+    yield "deep.safetensors", (100_000).to_bytes(8, "little") + b"[" * 100_000
+    yield "other weights.safetensors", (2).to_bytes(8, "little") + b"{}"
+
+
+def npy(header: str, content: bytes = b"") -> bytes:
+    """A file of an array with this header, whatever it says."""
+    padded = header + " " * (63 - (len(header) + 10) % 64) + "\n"
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(padded)) + padded.encode() + content
+
+
+def npy_text(text: str) -> bytes:
+    """An array of one text."""
+    return npy(f"{{'descr': '<U{len(text)}', 'fortran_order': False, 'shape': (), }}", text.encode("utf-32-le"))
+
+
+def zipped(**members: bytes) -> bytes:
+    """An npz of these files, compressed."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+    return stream.getvalue()

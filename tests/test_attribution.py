@@ -15,12 +15,29 @@ import pyarrow.parquet as pq
 import pytest
 from hostile import tampered
 
-from patchtrace import NDA, Attribution, Level, NDADetails, PatchtraceError, Recipe, Scale, Stopping, explain
+from patchtrace import (
+    NDA,
+    Attribution,
+    ImageSet,
+    Level,
+    NDADetails,
+    PatchtraceError,
+    Recipe,
+    Scale,
+    Stopping,
+    calibrate,
+    explain,
+)
 from patchtrace.cache import digest
 from patchtrace.cli.common import table
+from patchtrace.cli.groups import group_lines
+from patchtrace.cli.verdicts import verdict_lines
 from patchtrace.demo import postcards
 from patchtrace.images import Skipped
 from patchtrace.nda_details import Ended, NoiseOrigin, Part
+from patchtrace.null.groups import DECOYS, groups_of
+from patchtrace.viewer.headline import headline
+from patchtrace.viewer.report import json_for_script
 
 RECIPE = Recipe((Level(100, (Scale(5),)), Level(200, (Scale(8, pool=2),))), k=3)
 
@@ -262,6 +279,8 @@ def test_a_list_that_ends_before_a_smaller_share_does_not_speak_of_ties(result):
 
 # --- tampered results ---
 
+TAMPERED = [None, "\x1b[31m", -1, [], {}, 1e308, 10**30, [[[]]], float("nan"), True, ["\x1b[31m"], "deleted"]
+
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
@@ -269,6 +288,30 @@ def saved(tmp_path_factory):
     train = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
     recipe = Recipe((Level(100, (Scale(3),)),), draws=4)
     return NDA(recipe).fit(train).attribute(train[:2]).save(tmp_path_factory.mktemp("saved"))
+
+
+@pytest.fixture(scope="module")
+def saved_with_evidence(tmp_path_factory):
+    """A saved run of NDA with a null, groups, decoys and verdicts."""
+    cards = postcards(24, size=16)
+    own = cards.subset(range(20))
+    train = own.with_decoys(cards.subset([20, 21]))
+    query = ImageSet(cards.pixels[5:6], ("query",))
+    result = NDA(Recipe((Level(100, (Scale(3),)),), draws=2)).fit(train).attribute(query)
+    null = calibrate(own, count=9).judge(query, own, labels=["a", "b"] * 10)
+    z = np.concatenate([null.z, np.zeros((1, 2), np.float32)], axis=1)
+    result = replace(result, null=replace(null, z=z)).with_verdicts(query, train)
+    return result.save(tmp_path_factory.mktemp("saved"))
+
+
+def shown(result, directory):
+    """All lines in which a command shows a result."""
+    labels = (*("a", "b") * 10, DECOYS, DECOYS)[: len(result.train_ids)]
+    groups = group_lines(groups_of(result, labels, 0), 3)
+    result.export(directory / "table.csv")
+    json_for_script(result.to_json(3)["queries"])
+    headline(result, 0, [0, 1], [0, 1])
+    return [*table(result, 3), *verdict_lines(result, 3), *groups]
 
 
 def rewritten(directory, manifest):
@@ -295,7 +338,7 @@ def test_a_flipped_bit_in_the_manifest_is_noticed_or_changes_nothing(saved, tmp_
     assert noticed > len(raw) // 10
 
 
-@pytest.mark.parametrize("value", [None, "\x1b[31m", -1, [], {}, 1e308, 10**30, [[[]]], float("nan"), True, "deleted"])
+@pytest.mark.parametrize("value", TAMPERED)
 def test_a_manifest_that_was_tampered_with_gives_a_result_or_a_sentence(saved, tmp_path, value):
     text = (saved / "attribution.json").read_text()
     for name in saved.glob("*.npy"):
@@ -305,6 +348,19 @@ def test_a_manifest_that_was_tampered_with_gives_a_result_or_a_sentence(saved, t
         with suppress(PatchtraceError):  # anything else that is raised fails the test
             lines = table(Attribution.load(tmp_path), 3)
             assert "\x1b" not in "".join(lines)
+
+
+@pytest.mark.parametrize("value", TAMPERED)
+def test_evidence_that_was_tampered_with_gives_a_result_or_a_sentence(saved_with_evidence, tmp_path, value):
+    text = (saved_with_evidence / "attribution.json").read_text()
+    for name in saved_with_evidence.glob("*.npy"):
+        shutil.copy(name, tmp_path)
+    for path, manifest in tampered(text, value):
+        if not {"null", "verdicts", "train"} & set(path):  # of all else it is the test above
+            continue
+        rewritten(tmp_path, manifest)
+        with suppress(PatchtraceError):  # anything else that is raised fails the test
+            assert "\x1b" not in "".join(shown(Attribution.load(tmp_path), tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ PACKAGE = Path(patchtrace.__file__).parent
 # a room may import rooms of lower layers, and those of its own only where the order inside it is said
 LAYERS = [
     ["errors", "_native"],
-    ["checks", "display", "files", "progress", "short"],
+    ["array_files", "checks", "display", "files", "progress", "short"],
     ["schedule", "cache", "compute", "views", "frames"],
     ["latents"],
     ["recipe", "images"],

@@ -211,6 +211,7 @@ GOOD = "k = 100\n[[levels]]\nt = 100\nscales = [{patch = 5}]\n"
         pytest.param(GOOD.replace("5", "5, weight = 1e-320"), "weight is 1e-320: .* 0.25", id="small weight"),
         pytest.param(GOOD.replace("5", f"5, weight = {BIG}"), "weight is 9.* finite", id="large whole weight"),
         pytest.param(f"seed = {HUGE}\n{GOOD}", "seed is a number of more than", id="huge seed"),
+        pytest.param(f"border = {HUGE}\n{GOOD}", "border is a number of more than", id="huge border"),
         pytest.param(f"exponent = {BIG}\n{GOOD}", "exponent is 9.* finite", id="large exponent"),
         pytest.param(f"draws = 99999999999999999999\n{GOOD}", "draws .* at most 1000000, or 'auto'", id="many draws"),
         pytest.param(f"note = 5\n{GOOD}", "note is 5: use a text", id="note"),

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 SOURCES = sorted((Path(__file__).resolve().parent.parent / "src").rglob("*.py"))
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "yaml"}
@@ -95,3 +98,20 @@ def test_every_package_that_ci_installs_has_a_hash():
     pins = [number for number, line in enumerate(lines) if "==" in line and not line.startswith((" ", "#"))]
     assert len(pins) > 50
     assert all(lines[number + 1].lstrip().startswith("--hash=sha256:") for number in pins)
+
+
+def test_the_locked_versions_are_those_that_the_project_asks_for():
+    root = Path(__file__).resolve().parent.parent
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted, waiting = {}, [*project["dependencies"], *extras["test"]]
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        waiting += [each for extra in requirement.extras if requirement.name == "patchtrace" for each in extras[extra]]
+        wanted.setdefault(canonicalize_name(requirement.name), []).append(requirement.specifier)
+    lines = (line for line in (root / "requirements-ci.txt").read_text().splitlines() if "==" in line)
+    locked = dict(line.split(" ")[0].split(";")[0].split("==") for line in lines if not line.startswith((" ", "#")))
+    missing = set(wanted) - set(locked) - {"patchtrace", "torch"}  # of torch there are builds for every device
+    assert not missing, "run `make lock`"
+    for name in set(wanted) & set(locked):
+        assert all(specifier.contains(locked[name]) for specifier in wanted[name]), f"{name}: run `make lock`"

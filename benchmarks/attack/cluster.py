@@ -1,17 +1,19 @@
 """Attacks on clusters, on loopback: workers killed, stopped and slow, a scheduler killed, something else in its place.
 
-.venv/bin/python -m benchmarks.attack.cluster    # about 4 minutes
+.venv/bin/python -m benchmarks.attack.cluster    # about 6 minutes
 """
 
 from __future__ import annotations
 
+import ipaddress
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from typing import Any
 from benchmarks.attack.commands import begun, ended, run
 from benchmarks.attack.rows import campaign, row
 from benchmarks.attack.runs import attributing, content, photos
+from distributed.security import Security
 
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
@@ -31,19 +34,20 @@ def free_port() -> int:
 class Cluster:
     """A scheduler with workers, each a process."""
 
-    def __init__(self, workers: int, port: int | None = None) -> None:
-        self.port = port or free_port()
-        self.address = f"tcp://127.0.0.1:{self.port}"
-        self.scheduler = self._started("dask_scheduler", "--host", "127.0.0.1", "--port", self.port)
+    def __init__(self, workers: int, *, tls: Sequence[str | Path] = (), environment: Mapping[str, str] = {}) -> None:
+        self.tls, self.environment = tls, environment
+        protocol, port = "tls" if tls else "tcp", free_port()
+        self.address = f"{protocol}://127.0.0.1:{port}"
+        self.scheduler = self._started("dask_scheduler", "--host", "127.0.0.1", "--port", port, "--protocol", protocol)
         self.workers = [self.worker() for _ in range(workers)]
 
     def worker(self) -> subprocess.Popen[bytes]:
         return self._started("dask_worker", self.address, "--nthreads", 1, "--no-nanny", "--host", "127.0.0.1")
 
-    @staticmethod
-    def _started(what: str, *arguments: Any) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", f"distributed.cli.{what}", "--no-dashboard", *map(str, arguments)]
-        return subprocess.Popen(command, **QUIET)
+    def _started(self, what: str, *arguments: Any) -> subprocess.Popen[bytes]:
+        words = map(str, ("--no-dashboard", *arguments, *self.tls))
+        command = [sys.executable, "-m", f"distributed.cli.{what}", *words]
+        return subprocess.Popen(command, **QUIET, env={**os.environ, **self.environment})
 
     def close(self) -> None:
         for process in (*self.workers, self.scheduler):
@@ -54,8 +58,8 @@ class Cluster:
 
 
 @contextmanager
-def cluster(workers: int) -> Iterator[Cluster]:
-    started = Cluster(workers)
+def cluster(workers: int, **how: Any) -> Iterator[Cluster]:
+    started = Cluster(workers, **how)
     try:
         yield started
     finally:
@@ -143,5 +147,90 @@ def no_scheduler(place: Path) -> None:
     row("something else, or nothing, in place of a scheduler", len(ports), said, not broken)
 
 
+def certificates(place: Path) -> None:
+    """A scheduler and a worker with certificates made here: who has one of theirs is served, and nobody else."""
+    folder = photos(place / "photos", 6)
+    whole = place / "whole"
+    run(*attributing(folder, whole, draws=2))
+
+    def made(name: str) -> dict[str, Path]:
+        security, files = Security.temporary(), {}
+        for part, text in {
+            "ca": security.tls_ca_file,
+            "cert": security.tls_client_cert,
+            "key": security.tls_client_key,
+        }.items():
+            files[part] = place / f"{name}.{part}.pem"
+            files[part].write_text(text)
+        return files
+
+    ours, others, prefix = made("ours"), made("others"), "DASK_DISTRIBUTED__COMM__TLS__"
+    clients: dict[str, dict[str, Path]] = {"ours": ours, "others": others, "none": {}, "half": {"ca": ours["ca"]}}
+    names = {"ca": "CA_FILE", "cert": "CLIENT__CERT", "key": "CLIENT__KEY"}
+    options = [word for part, path in ours.items() for word in (f"--tls-{part}" + "-file" * (part == "ca"), path)]
+    broken = []
+    with cluster(1, tls=options) as started:
+        time.sleep(8)
+        for name, files in clients.items():
+            environment = {f"{prefix}{names[part]}": str(path) for part, path in files.items()}
+            output = place / name
+            command = (*attributing(folder, output, draws=2), "--cluster", started.address)
+            done = run(*command, env={**os.environ, **environment})
+            right = done.code == 0 and content(output) == content(whole) if name == "ours" else done.code == 1
+            if not right or not done.fine:
+                broken.append(f"{name}: {done.code} {done.err[-200:]}")
+    said = "; ".join(broken) or "who has its certificate is served, the others are told"
+    row("clients of a TLS scheduler, with its certificates, others, none, and half", len(clients), said, not broken)
+
+
+def another_version(place: Path) -> None:
+    """A worker that has another version of the program."""
+    folder = photos(place / "photos", 4)
+    (place / "sitecustomize.py").write_text(
+        "import importlib.metadata as known\nright = known.version\n"
+        "known.version = lambda name: '9.9' if name == 'patchtrace' else right(name)\n"
+    )
+    with cluster(1, environment={"PYTHONPATH": str(place)}) as started:
+        done = run(*attributing(folder, place / "run", draws=2), "--cluster", started.address)
+    held = done.code == 1 and done.fine and "a worker has patchtrace 9.9" in done.err
+    row("a worker with another version", 1, "a sentence" if held else f"{done.code} {done.err[-200:]}", held)
+
+
+def ports(place: Path) -> None:
+    """Where the processes of --cluster local:2 listen."""
+    folder = photos(place / "photos")
+    process = begun(*attributing(folder, place / "run", draws=2000), "--cluster", "local:2")
+    found: set[str] = set()
+    for _ in range(20):
+        time.sleep(1)
+        found |= listening(process.pid)
+    process.kill()
+    process.communicate()
+    beyond = sorted(address for address in found if not ipaddress.ip_address(address.rpartition(":")[0]).is_loopback)
+    said = f"beyond this machine: {', '.join(beyond)}" if beyond else "all on loopback"
+    row("ports that --cluster local:2 opens", len(found), said, bool(found) and not beyond)
+
+
+def listening(parent: int) -> set[str]:
+    """The addresses at which a process and those below it wait for connections."""
+    family, inodes = [parent], set()
+    for pid in family:
+        with suppress(OSError):
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                family += map(int, (thread / "children").read_text().split())
+            for handle in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):
+                    inodes.add(os.readlink(handle).removeprefix("socket:[").removesuffix("]"))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                address, port = fields[1].split(":")
+                words = [bytes.fromhex(address[n : n + 8])[::-1] for n in range(0, len(address), 8)]
+                found.add(f"{ipaddress.ip_address(b''.join(words))}:{int(port, 16)}")
+    return found
+
+
 if __name__ == "__main__":
-    campaign("cluster", workers_in_trouble, scheduler_killed, no_scheduler)
+    campaign("cluster", workers_in_trouble, scheduler_killed, no_scheduler, certificates, another_version, ports)

@@ -29,6 +29,11 @@ def campaign(name: str, *attacks: Callable[[Path], None]) -> None:
         if attack.__name__ in (sys.argv[1:] or [attack.__name__]):
             with tempfile.TemporaryDirectory() as place:
                 attack(Path(place))
+            _keep(name)
+
+
+def _keep(name: str) -> None:
+    """Write the rows so far: of a campaign that is cut short, they stay."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"
     kept = json.loads(path.read_text(encoding="utf-8")) if len(sys.argv) > 1 and path.is_file() else []

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -51,6 +52,13 @@ def attributing(folder: Path, output: Path, draws: int = 100) -> list[Any]:
     recipe.write_text("[[levels]]\nt = 100\nscales = [{patch = 5}]\n[[levels]]\nt = 300\nscales = [{patch = 7}]\n")
     query = ("attribute", folder / "000.png", "--train", folder, "--recipe", recipe)
     return [*query, "--draws", draws, "--threads", 1, "-q", "-o", output]
+
+
+def evidently(folder: Path, output: Path) -> list[Any]:
+    """A command with a null of the collection's members, decoys, groups and verdicts."""
+    others = photos(folder.parent / "others", 5, seed=50)
+    more = ("--decoys", others, "--group-by", "(.)[.]png", "--seconds", 60, "--size", 16, "--rows", "all")
+    return ["attribute", folder / "000.png", "--train", folder, "--draws", 20, *more, "-q", "-o", output]
 
 
 def content(directory: Path) -> dict[str, bytes]:
@@ -112,6 +120,40 @@ def kill(place: Path) -> None:
     row("kill -9 of refine at random moments", hits, _said(broken, "the same bytes"), not broken)
 
 
+def evidence(place: Path) -> None:
+    """Ctrl-C in a run with all evidence, and kill -9 of calibrate: a sentence; then as if nothing had happened."""
+    folder, whole = photos(place / "photos"), place / "whole"
+    done, seconds = timed(evidently(folder, whole))
+    broken, hits = [] if done.code == 0 else [done.err[-200:]], 0
+    files = {path.name for path in whole.iterdir()}
+    for number in range(KILLS):
+        output = place / f"run{number}"
+        process = begun(*evidently(folder, output))
+        time.sleep(RANDOM.uniform(0.3, 1) * seconds)  # Python itself takes a moment before it can be interrupted
+        process.send_signal(signal.SIGINT)
+        stopped = ended(process)
+        hits += stopped.code == 130
+        if stopped.code not in (0, 130) or not stopped.fine:
+            broken.append(f"{stopped.code} {stopped.err[-200:]}")
+        again = run(*evidently(folder, output))
+        if again.code != 0 or {path.name for path in output.iterdir()} != files:
+            broken.append(f"again: {again.code} {again.err[-200:]}")
+    what = "Ctrl-C at random moments of attribute with a null, decoys, groups and verdicts"
+    row(what, hits, _said(broken, "a sentence and exit code 130; then whole"), not broken)
+
+    calibrating = ["calibrate", "--train", folder, "--size", 16, "--count", 60, "--threads", 1, "-q"]
+    _, seconds = timed([*calibrating, "-o", place / "null"])
+    wanted, broken, hits = (place / "null" / "rows.npy").read_bytes(), [], 0
+    for number in range(KILLS):
+        output = place / f"null{number}"
+        for _ in range(2):
+            hits += killed([*calibrating, "-o", output], RANDOM.uniform(0.3, 1) * seconds)
+        done = run(*calibrating, "-o", output)
+        if done.code != 0 or (output / "rows.npy").read_bytes() != wanted:
+            broken.append(f"{done.code} {done.err[-200:]}")
+    row("kill -9 of calibrate at random moments", hits, _said(broken, "the same bytes"), not broken)
+
+
 def _said(broken: list[str], else_: str) -> str:
     return "; ".join(broken[:3]) or else_
 
@@ -143,6 +185,8 @@ def full(place: Path) -> None:
         "index": lambda to: ["index", folder, "-o", to / "store", "--size", 64, "--jobs", 1, "-q"],
         "attribute": lambda to: attributing(folder, to / "run", draws=4),
         "refine": lambda to: ["refine", whole, "--draws", 8, "-q", "-o", to / "refined"],
+        "attribute with evidence": lambda to: evidently(folder, to / "evidence"),
+        "calibrate": lambda to: ["calibrate", "--train", folder, "--size", 16, "--count", 20, "-q", "-o", to / "null"],
     }
     for problem in ("full", "read-only"):
         tries, broken = 0, []
@@ -160,7 +204,7 @@ def full(place: Path) -> None:
                     if done.code != 0:
                         broken.append(f"{name} again: {done.code} {done.err[-200:]}")
         row(
-            f"a {problem} disk under index, attribute and refine",
+            f"a {problem} disk under {', '.join(commands)}",
             tries,
             _said(broken, "a sentence; then resumed"),
             not broken,
@@ -300,4 +344,4 @@ def times(place: Path) -> None:
 
 
 if __name__ == "__main__":
-    campaign("runs", kill, full, together, flip, forged, times)
+    campaign("runs", kill, evidence, full, together, flip, forged, times)

@@ -128,7 +128,9 @@ def still_works(served: Served) -> bool:
     until = time.monotonic() + 60
     while (taken := submit(served.site, picture((64, 64)))).status_code == 429 and time.monotonic() < until:
         time.sleep(0.5)
-    return taken.status_code == 202 and wait_for(served.site, taken.json()["id"], "done", seconds=60)["state"] == "done"
+    return (
+        taken.status_code == 202 and wait_for(served.site, taken.json()["id"], "done", seconds=300)["state"] == "done"
+    )
 
 
 # -- attacks --------------------------------------------------------------------------------------------

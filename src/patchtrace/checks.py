@@ -71,7 +71,8 @@ def nearest(value: object, names: Iterable[str]) -> str:
     >>> nearest("celba", ["cifar", "celeba"]), nearest("xyz", ["cifar", "celeba"])
     ("did you mean 'celeba'? Or ", '')
     """
-    found = difflib.get_close_matches(str(value)[:200].lower(), list(names), 1)
+    text = value[:200].lower() if isinstance(value, str) else ""  # Python writes no numbers of thousands of digits
+    found = difflib.get_close_matches(text, list(names), 1)
     return f"did you mean {found[0]!r}? Or " if found else ""
 
 

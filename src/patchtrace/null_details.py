@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -110,14 +111,15 @@ stands out at 1 %'
             raise PatchtraceError(f"z {self.z.shape} and tops {self.tops.shape} do not match {shape} values")
         if not np.isfinite(self.z).all() or not np.isfinite(self.tops).all():
             raise PatchtraceError("z or tops are not finite")
-        if len(self.values) != shape[0] or not all(isinstance(value, float) for value in self.values):
-            raise PatchtraceError(f"{self.values!r} are not statistics of {shape[0]} queries")
+        values = self.values
+        if len(values) != shape[0] or not all(isinstance(value, float) and math.isfinite(value) for value in values):
+            raise PatchtraceError(f"{values!r} are not statistics of {shape[0]} queries")
         counts = self.as_large
         if len(counts) != shape[0] or not all(type(n) is int and 0 <= n <= self.controls for n in counts):
             raise PatchtraceError(f"{counts!r} are not numbers out of {self.controls} controls for {shape[0]} queries")
-        for name, values in self.groups.items():
-            if len(values) != shape[0] or not all(isinstance(value, float) and 0 < value <= 1 for value in values):
-                raise PatchtraceError(f"{values!r} are not p-values of the group {name!r}")
+        for name, each in self.groups.items():
+            if len(each) != shape[0] or not all(isinstance(value, float) and 0 < value <= 1 for value in each):
+                raise PatchtraceError(f"{each!r} are not p-values of the group {name!r}")
         if not isinstance(self.statistic, str) or not isinstance(self.remark, str):
             raise PatchtraceError("the name of the statistic and the remark are not text")
 

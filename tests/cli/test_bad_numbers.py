@@ -28,6 +28,9 @@ from patchtrace.errors import PatchtraceError
         (["--cluster", "local:100000"], "local:N with a number of workers"),
         (["--seconds", "nan"], "use a finite number greater than 0"),
         (["--precision", "inf"], "use a finite number greater than 0"),
+        (["--rate", "nan"], "nan is not in the range 0<x<1"),
+        (["--timeout", "nan"], "use a finite number greater than 0"),
+        (["--group-by", "(" * 1000], "is not a way to group"),
     ],
 )
 def test_an_absurd_number_is_refused_with_what_would_be_right(photos, query, call, options, says):
@@ -35,6 +38,7 @@ def test_an_absurd_number_is_refused_with_what_would_be_right(photos, query, cal
     assert code in (1, 2)
     assert not out
     assert says in err
+    assert len(err) < 1500
 
 
 def test_a_number_of_threads_in_the_environment_is_bounded_too(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from typing import NamedTuple
 
 import numpy as np
@@ -92,6 +93,34 @@ def test_controls_can_be_given_at_once(call, place):
         "attribute", place / "queries" / "new.png", "--train", place / "train", *COMMON, "--controls", place / "others"
     )
     assert "of 20 control pictures had" in done.stdout
+
+
+@pytest.mark.parametrize("kind", ["controls", "decoys"])
+def test_pictures_beside_the_collection_that_cannot_be_read_are_listed(call, place, tmp_path, kind):
+    shutil.copytree(place / "others", tmp_path / "others")
+    (tmp_path / "others" / "bad.png").write_bytes(b"no picture")
+    query = ("attribute", place / "queries" / "new.png", "--train", place / "train", *COMMON)
+    call(*query, f"--{kind}", tmp_path / "others", "-o", tmp_path / "run", code=3)
+    assert [row["id"] for row in table(tmp_path / "run" / "skipped.csv") if row["of"] == kind] == ["bad.png"]
+
+
+def test_groups_of_a_table_that_is_damaged_are_refused(call, place, tmp_path):
+    call("attribute", place / "queries", "--train", place / "train", *COMMON, "-o", tmp_path / "run", "-q")
+    path = tmp_path / "artists.csv"
+    for text, says in {
+        "id,group\na": "a row without a group, that of 'a'",
+        "id,group\na,b\na,c\n": "two groups for 'a': 'b' and 'c'",
+        "": "use columns id and group, not none",
+        "id,group\n" + "x" * 200_000: "use columns id and group",
+    }.items():
+        path.write_text(text)
+        assert says in call("summarize", tmp_path / "run", "--group-by", f"csv:{path}", code=1).stderr
+    for pattern in ("(" * 200_000, "a{99999999999999999999}"):
+        assert "is not a way to group" in call("summarize", tmp_path / "run", "--group-by", pattern, code=1).stderr
+    path.write_text("\ufeffid,group\nodd/05.png,\x1b[31mAnn\n", encoding="utf-8")  # as spreadsheets write it
+    done = call("summarize", tmp_path / "run", "--group-by", f"csv:{path}")
+    assert "\\x1b[31mAnn" in done.stdout
+    assert "\x1b" not in done.stdout
 
 
 def test_two_nulls_are_refused(call, place, null):

@@ -7,8 +7,10 @@ import json
 
 import numpy as np
 import pytest
+from hostile import slow_jpeg
 from PIL import Image
 
+from patchtrace.attribution import Attribution
 from patchtrace.images import ImageSet, Store
 
 
@@ -135,3 +137,18 @@ def test_a_url_needs_no_file_of_that_name(store, call):
         assert "1 images, 32 x 32" in call("index", "memory://bucket", "-o", store, "--jobs", "1")[1]
     finally:
         memory.rm("/bucket", recursive=True)
+
+
+@pytest.mark.parametrize("verb", ["index", "attribute"])
+def test_a_file_that_takes_too_long_is_skipped_by_every_command(photos, query, tmp_path, call, verb):
+    (photos / "slow.jpg").write_bytes(slow_jpeg())
+    run = tmp_path / "run"
+    read = {
+        "index": ("index", photos, "-o", run, "--jobs", 1),
+        "attribute": ("attribute", query, "--train", photos, "--method", "pixel", "-o", run),
+    }
+    code, _, _ = call(*read[verb], "--timeout", 1)
+    assert code == 3
+    assert "slow.jpg,decoding took more than 1 seconds" in (run / "skipped.csv").read_text()
+    if verb == "attribute":  # `refine` reads the pictures again, as patiently as this command
+        assert Attribution.load(run).facts["opened"]["timeout"] == 1

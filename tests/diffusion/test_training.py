@@ -137,6 +137,49 @@ def test_damaged_files_of_a_training_are_reported_and_it_begins_again(tmp_path, 
     assert equal(whole, again)
 
 
+def flipped(path, part):
+    """A file with one bit of it flipped, after a part of its length."""
+    raw = bytearray(path.read_bytes())
+    raw[int(part * (len(raw) - 1))] ^= 1
+    path.write_bytes(raw)
+
+
+@pytest.mark.parametrize("part", [0, 0.01, 0.5, 0.9, 1])
+def test_a_flipped_bit_in_the_weights_is_noticed(tmp_path, tiny, pictures, part):
+    train(pictures, tmp_path / "model", Training(model=tiny, epochs=1, batch=5))
+    flipped(tmp_path / "model" / "unet" / "diffusion_pytorch_model.safetensors", part)
+    with pytest.raises(PatchtraceError, match=r"do not match their checksum|no model can be read"):
+        Denoiser.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("content", [b"{", b"[" * 100_000, b'{"prediction_type": []}', b'{"beta_start": "x"}'])
+@pytest.mark.parametrize("file", ["scheduler/scheduler_config.json", "unet/config.json"])
+def test_damaged_descriptions_of_a_model_are_refused(tmp_path, tiny, pictures, file, content):
+    train(pictures, tmp_path / "model", Training(model=tiny, epochs=1, batch=5))
+    (tmp_path / "model" / file).write_bytes(content)
+    if (file, content[:5]) == ("unet/config.json", b'{"pre'):  # what diffusers does not know it leaves out
+        return
+    with pytest.raises(PatchtraceError):
+        Denoiser.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("part", [0, 0.01, 0.5, 0.9, 1])
+def test_a_training_whose_state_has_a_flipped_bit_begins_again(tmp_path, tiny, pictures, monkeypatch, part):
+    monkeypatch.setattr(module, "SAVE_EVERY", -1.0)
+    settings = Training(model=tiny, epochs=2, batch=5)
+    whole = train(pictures, tmp_path / "whole", settings)
+
+    def stop(done, total):
+        if done >= 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(pictures, tmp_path / "model", settings, progress=stop)
+    flipped(tmp_path / "model" / "state.safetensors", part)
+    with pytest.warns(UserWarning, match="is damaged and computed again"):
+        assert equal(train(pictures, tmp_path / "model", settings), whole)
+
+
 def test_the_seed_matters_and_torch_is_left_as_it_was(tmp_path, tiny, pictures):
     torch.manual_seed(5)
     expected = torch.rand(1)

@@ -188,6 +188,7 @@ def test_other_arrays_are_refused(tmp_path, truth, array, says, suffix):
         ("query,index,score\np,1\n", "row 1 has the score 'None'"),
         ("query,index,score\np,1,2\np,1,2\n", "two scores of image '1' for query 'p'"),
         ("query,index,score\np," + "9" * 9999 + ",2\n", "the truth has no image '999"),
+        ("query,index,score\np," + "0" * 9999 + "1,2\n", "the truth has no image '000"),
     ],
 )
 def test_other_tables_are_refused(tmp_path, truth, text, says):

@@ -11,10 +11,10 @@ import zipfile
 import numpy as np
 import pytest
 
+from patchtrace import array_files
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 from patchtrace.images.arrays import from_array
-from patchtrace.images.sources import array as array_sources
 from patchtrace.images.sources.array import ArrayFile
 from patchtrace.images.sources.base import Reading, find
 
@@ -214,11 +214,11 @@ def test_the_hostile_object_would_have_its_way_if_it_were_unpickled(hostile):
 
 
 def test_a_npz_that_unpacks_to_far_more_than_its_size_is_refused_before_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(array_sources, "UNPACKED_BYTES", 1000)
+    monkeypatch.setattr(array_files, "UNPACKED_BYTES", 1000)
     np.savez_compressed(tmp_path / "bomb.npz", np.zeros((100, 16, 16, 3), np.uint8))
     tracemalloc.start()
     try:
-        with pytest.raises(PatchtraceError, match=r"bomb.npz holds 0.0 MB .* unpack to .* GB of memory: .*\.npy"):
+        with pytest.raises(PatchtraceError, match=r"bomb.npz .* 0.0 MB .* unpack to .* GB of memory: .*\.npy"):
             ImageSet.open(tmp_path / "bomb.npz")
         assert tracemalloc.get_traced_memory()[1] < 70_000
     finally:
@@ -226,7 +226,7 @@ def test_a_npz_that_unpacks_to_far_more_than_its_size_is_refused_before_it_is(tm
 
 
 def test_a_npz_that_hardly_shrinks_is_read_whatever_its_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(array_sources, "UNPACKED_BYTES", 1000)
+    monkeypatch.setattr(array_files, "UNPACKED_BYTES", 1000)
     noise = np.random.default_rng(0).integers(0, 256, (2, 3, 16, 16), dtype=np.uint8)
     np.savez_compressed(tmp_path / "a.npz", noise)
     np.testing.assert_array_equal(ImageSet.open(tmp_path / "a.npz").pixels, noise)

@@ -136,7 +136,7 @@ def attribute(context: click.Context, /, **options: Any) -> int:
     if output:
         check_output(output, *options["train"], *options["query"])
     train, queries = read_pictures(options)
-    null, labels = null_from(options, train), labels_of_set(train, options["group_by"])
+    (null, unreadable), labels = null_from(options, train), labels_of_set(train, options["group_by"])
     recipe, reports = recipe_for(recipe, options, train), _reports(options["report"], len(queries))
     part = ATTRIBUTION if reports else 1.0
     method = method_from(options, train, recipe, part=part, checkpoint=output and output / UNFINISHED)
@@ -164,7 +164,8 @@ def attribute(context: click.Context, /, **options: Any) -> int:
             watch.finished(result)
         if isinstance(watch, Judging):
             result = watch.judged(result)
-    result = replace(result, facts={**result.facts, "opened": opened_from(options)})
+    facts = {**result.facts, "opened": opened_from(options)}
+    result = replace(result, facts=facts, skipped=(*result.skipped, *unreadable))
     if options["verdicts"]:
         silent = options["json"] or options["json_lines"]
         result = with_verdicts(result, queries, train, options["top"], compute, quiet=quiet, silent=silent)

@@ -145,7 +145,7 @@ def table(result: Attribution, top: int) -> list[str]:
     rows = zip(result.query_ids, result.top(top), result.effective_sources(), strict=True)
     for query, (name, hits, sources) in enumerate(rows):
         spread = f", {sources:.1f} effective sources" if result.has_shares else ""
-        lines.append(f"{printable(name)}  ({len(result.train_ids) - result.decoys} images{spread})")
+        lines.append(f"{name}  ({len(result.train_ids) - result.decoys} images{spread})")
         heading = f"{'share' if result.has_shares else 'score':>10}"
         nobody = result.nobody(query)
         more = f"{'       z' if null else ''}{'     fdr' if nobody else ''}"
@@ -159,13 +159,13 @@ def table(result: Attribution, top: int) -> list[str]:
             if hit.fdr is not None:
                 sure += f"  {f'{100 * hit.fdr:.0f} %':>6}"
             value = percent(hit.share) if result.has_shares else f"{hit.score:.4g}"
-            lines.append(f"  {rank:4d}{'=' if tied else ' '} {value:>8}{sure}  {printable(hit.id)}")
+            lines.append(f"  {rank:4d}{'=' if tied else ' '} {value:>8}{sure}  {hit.id}")
         if null is not None:
             lines += [f"  {line}" for line in evidence_lines(result, query, hits)]
         if nobody is not None:
             lines += [f"  {line}" for line in nobody.sentences(len(hits))]
         lines += [f"  {line}" for line in result.remarks(query)]
-    return lines
+    return [printable(line) for line in lines]  # a saved result may come from anywhere, with its sentences
 
 
 def evidence_lines(result: Attribution, query: int, hits: Sequence[Hit]) -> list[str]:
@@ -179,7 +179,7 @@ def evidence_lines(result: Attribution, query: int, hits: Sequence[Hit]) -> list
     best = null.best(query)
     if null.stands_out(query, best) and best not in [hit.index for hit in hits]:
         rank = int(np.flatnonzero(result.ranking(query) == best)[0]) + 1
-        lines.append(f"largest z: {null.z[query, best]:.1f}, {printable(result.train_ids[best])}, at rank {rank}")
+        lines.append(f"largest z: {null.z[query, best]:.1f}, {result.train_ids[best]}, at rank {rank}")
     return lines + ([null.remark] if null.remark else [])
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from patchtrace.attribution import Attribution
 from patchtrace.cli.common import Bar, note, progress_bar
 from patchtrace.cli.values import read_others
-from patchtrace.images import ImageSet
+from patchtrace.images import ImageSet, Skipped
 from patchtrace.methods import METHODS
 from patchtrace.null import Null, calibrate
 from patchtrace.null.calibration import calibrate_within
@@ -41,21 +41,22 @@ def read_controls(options: Mapping[str, Any], train: ImageSet) -> ImageSet | Non
     """The pictures of --controls, at the size of the collection."""
     if not options["controls"]:
         return None
-    return read_others("the controls", options["controls"], options["control_key"], options, train)
+    controls = read_others("the controls", options["controls"], options["control_key"], options, train)
+    return replace(controls, skipped=tuple(replace(item, of="controls") for item in controls.skipped))
 
 
-def null_from(options: Mapping[str, Any], train: ImageSet) -> Null | None:
-    """The null that --null names, or that of --controls; None if there is neither."""
+def null_from(options: Mapping[str, Any], train: ImageSet) -> tuple[Null | None, tuple[Skipped, ...]]:
+    """The null that --null names, or that of --controls, None if there is neither; and controls that are unreadable."""
     train = train.collection
     if options["null"]:
         null = Null.load(options["null"])
         note(null.change(train).sentence(), quiet=options["quiet"] or not any(null.change(train)))
-        return null
+        return null, ()
     controls = read_controls(options, train)
     if controls is None:
-        return None
+        return None, ()
     with progress_bar("calibrating", options["quiet"]) as progress:
-        return calibrate(train, controls, progress=progress)
+        return calibrate(train, controls, progress=progress), controls.skipped
 
 
 def null_of_members(options: Mapping[str, Any], train: ImageSet, seconds: float | None) -> Null | None:

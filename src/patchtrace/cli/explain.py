@@ -9,6 +9,7 @@ import click
 import numpy as np
 
 from patchtrace.attribution import Attribution
+from patchtrace.checks import brief
 from patchtrace.cli import options as opts
 from patchtrace.cli.common import note, printable, progress_bar
 from patchtrace.cli.kinds import COUNT
@@ -90,7 +91,7 @@ def explain_command(run: Path, **options: Any) -> int:
             hit = look.hit(pair.index)
             verdict = look.verdict(pair.index)
             words = f"  ({verdict.words()})" if verdict and verdict.found else ""
-            click.echo(f"{percent(hit.share):>8}  {printable(hit.id)}{words}")
+            click.echo(f"{percent(hit.share):>8}  {printable(hit.id + words)}")
         for row in region[:10]:
             click.echo(f"{percent(row['share']):>8}  of the region  {printable(row['id'])}")
     note(f"written to {output}: {', '.join(f'{name}.png' for name in written)}, explanation.json", quiet=quiet)
@@ -135,7 +136,7 @@ def _found(name: str, ids: tuple[str, ...], what: str) -> int:
     """The position of an id, or a number if there is no such id."""
     if name in ids:
         return ids.index(name)
-    if name.isdecimal() and int(name) < len(ids):
+    if name.isdecimal() and len(name) < 20 and int(name) < len(ids):
         return int(name)
     near = ", ".join(repr(printable(other)) for other in ids[:3])
-    raise PatchtraceError(f"there is no {what} {name!r}: use an id such as {near}, or a number below {len(ids)}")
+    raise PatchtraceError(f"there is no {what} {brief(name)}: use an id such as {near}, or a number below {len(ids)}")

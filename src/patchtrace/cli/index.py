@@ -9,11 +9,10 @@ import click
 
 from patchtrace.cli import options as opts
 from patchtrace.cli.common import echo_json, ended, list_skipped, note, printable, progress_bar
-from patchtrace.cli.kinds import COUNT, DIRECTORY, NEW_DIRECTORY, POSITIVE, SOURCE
+from patchtrace.cli.kinds import COUNT, DIRECTORY, NEW_DIRECTORY, SOURCE
 from patchtrace.cli.values import check_output, decoding_from, refuse
 from patchtrace.images import Store, has_own_size
 from patchtrace.images.store.manifest import MANIFEST
-from patchtrace.images.store.pool import TIMEOUT
 from patchtrace.images.store.reader import is_store
 from patchtrace.latents.autoencoder import DEFAULT_SIZE as LATENTS_SIZE
 from patchtrace.recipe import DEFAULT_SIZE
@@ -30,7 +29,6 @@ _OF_PATHS = ("key", "layout", "follow_symlinks", "replace")
 @opts.latents
 @click.option("--replace", is_flag=True, help="Allow sources other than those that the store was made from.")
 @click.option("--jobs", type=COUNT, help="Number of decoding processes.  [default: one for each core]")
-@click.option("--timeout", type=POSITIVE, default=TIMEOUT, help="Seconds after which an image counts as unreadable.")
 @opts.json
 @opts.quiet
 @click.pass_context

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,11 +23,26 @@ T = TypeVar("T")
 COUNT = click.IntRange(1)
 SEED = click.IntRange(0)
 POSITIVE = click.FloatRange(0, min_open=True)
-FRACTION = click.FloatRange(0, 1, min_open=True, max_open=True)
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 NEW_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+
+
+class Fraction(click.FloatRange):
+    """A number between 0 and 1, without both; a range of click lets NaN pass."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1, min_open=True, max_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{found} is not in the range {self._describe_range()}.", param, ctx)
+        return found
+
+
+FRACTION = Fraction()
 
 
 class Parsed(click.ParamType[T], Generic[T]):

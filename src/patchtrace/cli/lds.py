@@ -10,6 +10,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from patchtrace.array_files import read_arrays
 from patchtrace.cli import options as opts
 from patchtrace.cli.common import echo_lines, ended, note, progress_bar
 from patchtrace.cli.kinds import COUNT, FRACTION, NEW_DIRECTORY, SUBSETS
@@ -22,6 +23,7 @@ from patchtrace.cli.values import (
     refuse,
     training_from,
 )
+from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate import LDSBenchmark, lds_experiment, make_subsets
 from patchtrace.evaluate.estimate import estimate
 from patchtrace.evaluate.experiment import USUAL_METHODS
@@ -163,7 +165,10 @@ def _classes(options: Mapping[str, Any], images: ImageSet) -> NDArray[Any] | Non
     path = Path(options["train"][0])
     if path.suffix != ".npz":
         raise click.UsageError("--classes names an array of a .npz: with one folder per class, use --classes folders")
-    with np.load(path, allow_pickle=False) as archive:
-        if options["classes"] not in archive:
-            raise click.UsageError(f"{path} has no array {options['classes']!r}: use one of {', '.join(archive)}")
-        return np.asarray(archive[options["classes"]])[: len(images)]
+    try:
+        arrays = read_arrays(path, (options["classes"],))
+    except PatchtraceError as error:
+        raise PatchtraceError(f"the classes in {str(path)!r}: {error}") from error
+    if options["classes"] not in arrays:
+        raise click.UsageError(f"{path} has no array {options['classes']!r}: use one of {', '.join(arrays)}")
+    return arrays[options["classes"]][: len(images)]

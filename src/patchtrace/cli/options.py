@@ -16,6 +16,7 @@ from patchtrace.diffusion import CONFIGURATIONS
 from patchtrace.diffusion.training import Precision
 from patchtrace.engines import engine_names
 from patchtrace.images.arrays import LAYOUTS
+from patchtrace.images.store.pool import TIMEOUT
 from patchtrace.methods import METHODS
 from patchtrace.recipe import DEFAULT_SECONDS, PRESETS
 
@@ -192,6 +193,12 @@ decoding = under(
         "--exif", type=kinds.Choice(["apply", "ignore"]), default="apply", help="Apply or ignore EXIF orientation."
     ),
     click.option("--follow-symlinks", is_flag=True, help="Follow symbolic links inside folders."),
+    click.option(
+        "--timeout",
+        type=kinds.POSITIVE,
+        default=TIMEOUT,
+        help="Seconds of decoding after which an image file counts as unreadable.",
+    ),
 )
 
 #: In whose latents pictures are compared.

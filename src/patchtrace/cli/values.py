@@ -174,7 +174,7 @@ def opened_from(options: Options) -> dict[str, Any]:
     }
     latents = options.get("latents")  # with the full path, which the autoencoder knows
     keys = {name: options[name] for name in (*READING, "query_key", *(["decoy_key"] if options.get("decoys") else []))}
-    return {**where, **keys, "latents": latents}
+    return {**where, **keys, "latents": latents, "timeout": options["timeout"]}
 
 
 def read_again(result: Attribution, run: Path, quiet: bool, latents: str | None = None) -> tuple[ImageSet, ImageSet]:
@@ -247,7 +247,8 @@ def decoding_from(options: Options, size: tuple[int, int] | None = None) -> Deco
 
 def _reading(options: Options) -> dict[str, Any]:
     """What ImageSet.open needs to know of the options, for the collection and for queries."""
-    return {"decoding": decoding_from(options), **{name: options[name] for name in ("layout", "follow_symlinks")}}
+    how = {name: options[name] for name in ("layout", "follow_symlinks")}
+    return {"decoding": decoding_from(options), **how, **set_in(options, "timeout")}
 
 
 @contextmanager

@@ -30,12 +30,12 @@ def verdict_lines(result: Attribution, top: int) -> list[str]:
         seen = [(rank, index, known[index]) for rank, index in listed if index in known]
         if not seen:
             continue
-        name = f"{printable(result.query_ids[query])}: " if len(result.verdicts) > 1 else ""
+        name = f"{result.query_ids[query]}: " if len(result.verdicts) > 1 else ""
         found = [(rank, index, verdict) for rank, index, verdict in seen if verdict.found]
         images = f"the first {len(seen)} images" if len(seen) > 1 else "the first image"
         if not found:
             lines.append(f"{name}no copy, and no part in common, was found among {images}")
             continue
         lines.append(f"{name}copies, and parts in common, among {images}:")
-        lines += [f"  {rank:4d}  {verdict.words()}  {printable(result.train_ids[i])}" for rank, i, verdict in found]
-    return lines
+        lines += [f"  {rank:4d}  {verdict.words()}  {result.train_ids[i]}" for rank, i, verdict in found]
+    return [printable(line) for line in lines]

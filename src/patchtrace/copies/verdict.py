@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -97,7 +98,20 @@ class Verdict:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Verdict:
-        """What :meth:`record` wrote."""
+        """What :meth:`record` wrote; raises a ValueError or TypeError if it did not."""
         known = {name: record[name] for name in cls.__dataclass_fields__}
-        polygons = {name: tuple((float(x), float(y)) for x, y in record[name]) for name in ("in_query", "in_image")}
+        if type(known["mirrored"]) is not bool or type(known["points"]) is not int:
+            raise ValueError("a verdict does not say whether one is mirrored, or how many points agree")
+        known |= {name: finite(known[name]) for name in ("scale", "turn", "agreement")}
+        if not all(isinstance(change, str) for change in known["changes"]):
+            raise ValueError("changes of a copy are not text")
+        polygons = {name: tuple((finite(x), finite(y)) for x, y in record[name]) for name in ("in_query", "in_image")}
         return cls(**{**known, **polygons, "kind": Kind(record["kind"]), "changes": tuple(record["changes"])})
+
+
+def finite(value: Any) -> float:
+    """A number that is finite, or a ValueError."""
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{number} is not finite")
+    return number

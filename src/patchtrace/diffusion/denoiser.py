@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from patchtrace.checks import choice
+from patchtrace.diffusion.checksum import SHA256, checksum
 from patchtrace.diffusion.models import diffusers, read_configuration
 from patchtrace.engines.torch import device_named
 from patchtrace.errors import PatchtraceError
@@ -85,11 +86,13 @@ class Denoiser:
             write_json(directory / name, content)
         weights = {name: value.detach().cpu().contiguous() for name, value in self.model.state_dict().items()}
         with replacing(directory / "unet" / WEIGHTS) as temporary:
-            save_file(weights, temporary, metadata={"format": "pt"})
+            save_file(weights, temporary, metadata={"format": "pt", SHA256: checksum(weights)})
 
     @classmethod
     def load(cls, directory: str | Path, device: str = "cpu") -> Denoiser:
         """A model from the directory of a diffusers pipeline or of a UNet2DModel, from safetensors only."""
+        from safetensors import safe_open
+
         directory = Path(directory)
         unet = directory / "unet" if (directory / "unet").is_dir() else directory
         read_configuration(unet)
@@ -100,16 +103,32 @@ class Denoiser:
         schedule = Schedule.named("ddpm-linear")
         described = directory / "scheduler" / "scheduler_config.json"
         if described.is_file():
-            fields = json.loads(described.read_text(encoding="utf-8"))
-            if fields.get("prediction_type", "epsilon") != "epsilon":
+            try:
+                fields = json.loads(described.read_text(encoding="utf-8"))
+                predicts = fields.get("prediction_type", "epsilon")
+                schedule = Schedule.from_diffusers(fields)
+            except PatchtraceError:
+                raise
+            except Exception as error:  # whatever stands there in place of numbers
+                raise PatchtraceError(f"{described} does not describe a noise schedule: {error}") from error
+            if predicts != "epsilon":
                 raise PatchtraceError(
-                    f"the model in {str(directory)!r} predicts {fields['prediction_type']!r}: only models that predict "
+                    f"the model in {str(directory)!r} predicts {predicts!r}: only models that predict "
                     "the noise (epsilon) work here"
                 )
-            schedule = Schedule.from_diffusers(fields)
-        model = diffusers().UNet2DModel.from_pretrained(
-            unet, use_safetensors=True, local_files_only=True, low_cpu_mem_usage=False
-        )
+        try:
+            with safe_open(unet / WEIGHTS, "pt") as file:
+                known = (file.metadata() or {}).get(SHA256)  # none if others have written it
+            model = diffusers().UNet2DModel.from_pretrained(
+                unet, use_safetensors=True, local_files_only=True, low_cpu_mem_usage=False
+            )
+        except Exception as error:  # a damaged file fails in many ways
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise PatchtraceError(f"no model can be read from {str(unet)!r}: {reason}") from error
+        if known is not None and known != checksum(model.state_dict()):
+            raise PatchtraceError(
+                f"the weights in {str(unet)!r} do not match their checksum: delete the model and train it again"
+            )
         return cls(model.to(device_named(device)).eval(), schedule)
 
     # --- loss ---

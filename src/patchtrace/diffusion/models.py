@@ -88,7 +88,7 @@ def read_configuration(path: Path) -> dict[str, Any]:
         )
     try:
         fields = json.loads(place.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise PatchtraceError(f"{place} is not a configuration: {error}") from error
     if not isinstance(fields, dict) or fields.get("_class_name", "UNet2DModel") != "UNet2DModel":
         raise PatchtraceError(f"{place} does not describe an unconditional UNet2DModel, the one kind that works here")

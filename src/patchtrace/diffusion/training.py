@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from patchtrace.cache import digest, warn_damaged
 from patchtrace.checks import choice, whole
+from patchtrace.diffusion.checksum import SHA256, checksum
 from patchtrace.diffusion.denoiser import Denoiser
 from patchtrace.diffusion.models import build, configuration, diffusers
 from patchtrace.engines.torch import device_named
@@ -34,6 +35,8 @@ Precision = Literal["fp32", "bf16"]
 #: Seconds between two states on disk; a killed run loses no more than this.
 SAVE_EVERY = 60.0
 STATE, RECORD = "state.safetensors", "training.json"
+#: What AdamW keeps of each parameter.
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 #: Steps that a speed is measured on, and seconds after which it is enough.
 MEASURED, MEASURED_SECONDS = 6, 20.0
 
@@ -149,7 +152,7 @@ def train(
     if (place / RECORD).is_file():
         try:
             known = json.loads((place / RECORD).read_text(encoding="utf-8"))["fingerprint"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             warn_damaged("the record of a training", place / RECORD, error)
         else:
             _check_same(place, known, fingerprint)
@@ -225,25 +228,32 @@ class _TrainingRun:
 
     def resume(self) -> None:
         """Go back to the last state on disk, if there is one; training begins again where it is damaged."""
-        from safetensors import SafetensorError, safe_open
+        from safetensors import safe_open
 
         if not (self.place / STATE).is_file():
             return
+        model, parameters = self.model.state_dict(), dict(self.model.named_parameters())
         try:
-            opened = safe_open(self.place / STATE, "pt")
-        except SafetensorError as error:
+            with safe_open(self.place / STATE, "pt") as state:
+                about = state.metadata()
+                tensors = {name: state.get_tensor(name) for name in state.keys()}  # noqa: SIM118  # it is no mapping
+            # earlier versions wrote no checksum
+            if about.get(SHA256, known := checksum(tensors, about["facts"])) != known:
+                raise ValueError("it does not match its checksum")
+            facts = json.loads(about["facts"])
+            weights = {name: tensors[f"model.{name}"] for name in model}
+            moments = {(kind, name): tensors[f"{kind}.{name}"] for kind in MOMENTS for name in parameters}
+            fingerprint, step, seconds, losses = (facts[name] for name in ("fingerprint", "step", "seconds", "losses"))
+        except Exception as error:  # a damaged file fails in many ways
             warn_damaged("the state of a training", self.place / STATE, error)
             return
-        with opened as state:
-            facts = json.loads(state.metadata()["facts"])
-            _check_same(self.place, facts["fingerprint"], self.fingerprint)
-            self.model.load_state_dict({name: state.get_tensor(f"model.{name}") for name in self.model.state_dict()})
-            self.step, self.seconds, self.losses = facts["step"], facts["seconds"], facts["losses"]
-            for name, parameter in self.model.named_parameters():
-                self.optimiser.state[parameter] = {
-                    moment: state.get_tensor(f"{moment}.{name}").to("cpu" if moment == "step" else self.device)
-                    for moment in ("step", "exp_avg", "exp_avg_sq")
-                }
+        _check_same(self.place, fingerprint, self.fingerprint)
+        self.model.load_state_dict(weights)
+        self.step, self.seconds, self.losses = step, seconds, losses
+        for name, parameter in parameters.items():
+            self.optimiser.state[parameter] = {
+                kind: moments[kind, name].to("cpu" if kind == "step" else self.device) for kind in MOMENTS
+            }
 
     def save(self) -> None:
         from safetensors.torch import save_file
@@ -254,7 +264,8 @@ class _TrainingRun:
         facts = {"fingerprint": self.fingerprint, "step": self.step, "seconds": self.seconds, "losses": self.losses}
         tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
         with replacing(self.place / STATE) as temporary:
-            save_file(tensors, temporary, metadata={"facts": json.dumps(facts)})
+            text = json.dumps(facts)
+            save_file(tensors, temporary, metadata={"facts": text, SHA256: checksum(tensors, text)})
 
     def finish(self) -> Denoiser:
         """Write the model, then the record that says it is whole; only then is the state no longer needed."""

@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import csv
 import json
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from patchtrace.array_files import SINGLE, header_of, read_arrays
 from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate.scoring import MethodScores
 from patchtrace.evaluate.truth import GroundTruth, as_scores
 
 #: Suffixes that are read.
 SUFFIXES = (".npy", ".npz", ".csv", ".parquet")
-#: Arrays of an .npz that say more than the scores.
-MORE = ("train_ids", "query_ids", "facts")
+#: Arrays of an .npz that name columns and rows.
+IDS = ("train_ids", "query_ids")
 #: Columns of a long table: the query and the score, and one that names the image.
 LONG, NAMES = ("query", "score"), ("id", "index")
 
@@ -95,13 +94,9 @@ def read_scores(path: str | Path, truth: GroundTruth, name: str | None = None) -
 def images_in(path: str | Path) -> int | None:
     """The number of images that an array in a file is about; None where only the truth can tell."""
     path = Path(path)
-    if path.suffix == ".npy":
-        shape = _shape_of(path)
-    elif path.suffix == ".npz":
-        with _archive(path) as archive:
-            shape = _shape_in(archive, path)
-    else:
+    if path.suffix not in (".npy", ".npz"):
         return None
+    shape = _shape_in(path)
     return shape[1] if len(shape) == 2 else None
 
 
@@ -128,63 +123,42 @@ def _check_shape(found: tuple[int, ...], shape: Shape) -> None:
 
 
 def _npy(path: Path, truth: GroundTruth) -> _Found:
-    _check_shape(_shape_of(path), (len(truth.query_ids), len(truth.train_ids)))
-    try:
-        return _Found(np.load(path, allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
-        raise PatchtraceError(f"there is no readable array: {error}") from error
+    _check_shape(_shape_in(path), (len(truth.query_ids), len(truth.train_ids)))
+    return _Found(_arrays(path)[SINGLE])
 
 
 def _npz(path: Path, truth: GroundTruth) -> _Found:
-    with _archive(path) as archive:
-        _check_shape(_shape_in(archive, path), (len(truth.query_ids), len(truth.train_ids)))
+    _check_shape(_shape_in(path), (len(truth.query_ids), len(truth.train_ids)))
+    arrays = _arrays(path)
+    ids: Any = {name: tuple(map(str, arrays[name].ravel().tolist())) for name in IDS if name in arrays}
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            more = {name: arrays[name] for name in MORE if name in arrays.files}
-            facts = json.loads(str(more.pop("facts", "{}")))
-            ids = {name: tuple(map(str, array.tolist())) for name, array in more.items()}
-            return _Found(arrays["scores"], facts=facts if isinstance(facts, dict) else {}, **ids)
-    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        facts = json.loads(str(arrays.get("facts", "{}")))
+    except (ValueError, RecursionError) as error:
+        raise PatchtraceError(f"there are no readable arrays: its facts are not JSON ({error})") from error
+    return _Found(arrays["scores"], facts=facts if isinstance(facts, dict) else {}, **ids)
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        return read_arrays(path, ("scores", "facts", *IDS))
+    except PatchtraceError as error:
         raise PatchtraceError(f"there are no readable arrays: {error}") from error
 
 
-def _archive(path: Path) -> zipfile.ZipFile:
+def _shape_in(path: Path) -> tuple[int, ...]:
+    """The shape that the scores have by their header: what is too large is refused before it is read."""
     try:
-        return zipfile.ZipFile(path)
-    except (OSError, zipfile.BadZipFile) as error:
-        raise PatchtraceError(f"there is no readable npz: {error}") from error
-
-
-def _shape_in(archive: zipfile.ZipFile, path: Path) -> tuple[int, ...]:
-    if "scores.npy" not in archive.namelist():
-        held = ", ".join(name.removesuffix(".npy") for name in archive.namelist()[:10])
-        raise PatchtraceError(f"it holds no array 'scores', only {held or 'nothing'}: add it, (queries, images)")
-    try:
-        with archive.open("scores.npy") as stream:
-            return _header(stream)
-    except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
-        raise PatchtraceError(f"there is no readable array 'scores': {error}") from error
-
-
-def _shape_of(path: Path) -> tuple[int, ...]:
-    try:
-        with path.open("rb") as stream:
-            return _header(stream)
-    except OSError as error:
-        raise PatchtraceError(f"it cannot be read: {error}") from error
-
-
-def _header(stream: IO[bytes]) -> tuple[int, ...]:
-    """The shape that an array has by its header: what is too large is refused before it is read."""
-    try:
-        version = np.lib.format.read_magic(stream)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(stream)
-    except (ValueError, EOFError) as error:
+        found = header_of(path, "scores")
+    except PatchtraceError as error:
         raise PatchtraceError(f"there is no readable array: {error}") from error
+    if isinstance(found, list):
+        raise PatchtraceError(
+            f"it holds no array 'scores', only {', '.join(found[:10]) or 'nothing'}: add it, (queries, images)"
+        )
+    shape, dtype = found
     if dtype.kind not in "fiub":
         raise PatchtraceError(f"it holds {dtype}: use numbers")
-    return tuple(int(side) for side in shape)
+    return shape
 
 
 # --- tables ---
@@ -200,7 +174,7 @@ def _csv(path: Path, truth: GroundTruth) -> _Found:
                 return _long(path, truth, (dict(zip(first, row, strict=False)) for row in rows), first)
             # one more than fits is enough to see that there are too many
             table = [first, *islice(rows, queries + 1)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, UnicodeError, csv.Error) as error:
         raise PatchtraceError(f"there is no readable table: {error}") from error
     widths = {len(row) for row in table}
     if not first:
@@ -228,7 +202,6 @@ def _numbers(rows: list[list[str]]) -> NDArray[np.float64]:
 
 def _parquet(path: Path, truth: GroundTruth) -> _Found:
     try:
-        import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
         raise PatchtraceError("Parquet needs pyarrow: install it with  pip install 'patchtrace[parquet]'") from error
@@ -242,8 +215,10 @@ def _parquet(path: Path, truth: GroundTruth) -> _Found:
             if count > len(truth.query_ids) + 1 or len(held) > len(truth.train_ids) + 1:
                 _check_shape((count, len(held)), (len(truth.query_ids), len(truth.train_ids)))
             table = file.read()
-    except (OSError, pa.ArrowException) as error:
-        raise PatchtraceError(f"there is no readable table: {error}") from error
+    except PatchtraceError:
+        raise
+    except Exception as error:  # a damaged file can raise nearly anything inside a reader
+        raise PatchtraceError(f"there is no readable table: {str(error) or type(error).__name__}") from error
     named = [name for name in held if not _is_number(table.schema.field(name).type)]
     if len(named) > 1:
         raise PatchtraceError(f"its columns {', '.join(named[:5])} are not numbers: only one may name the queries")
@@ -295,4 +270,4 @@ def _cells(rows: Iterable[Mapping[str, Any]], by: str) -> Iterator[tuple[str, st
 
 
 def _place(text: str, images: int) -> int | None:
-    return int(text) if text.isdecimal() and int(text[:20]) < images else None
+    return int(text) if text.isdecimal() and len(text) < 20 and int(text) < images else None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from patchtrace.array_files import SINGLE, read_arrays
 from patchtrace.attribution import Attribution
 from patchtrace.checks import store, whole
 from patchtrace.errors import PatchtraceError
@@ -211,7 +210,7 @@ def as_subsets(subsets: ArrayLike) -> NDArray[np.bool_]:
     found = np.asarray(subsets)
     if found.ndim != 2 or 0 in found.shape:
         raise PatchtraceError(f"subsets have shape {found.shape}: use (subsets, images)")
-    if found.dtype != np.bool_ and (found.dtype.kind not in "iuf" or not np.isin(found, (0, 1)).all()):
+    if found.dtype != np.bool_ and (found.dtype.kind not in "iuf" or not ((found == 0) | (found == 1)).all()):
         raise PatchtraceError(
             "subsets are neither booleans nor 0 and 1: say for each image whether it is in the subset"
         )
@@ -297,12 +296,13 @@ def read_subsets(path: str | Path, images: int) -> NDArray[np.bool_]:
     """
     path = Path(path)
     try:
-        with path.open("rb") as stream:
-            opened = np.load(stream, allow_pickle=False)
-            if isinstance(opened, np.lib.npyio.NpzFile):
-                if "subsets" not in opened.files:
-                    raise PatchtraceError(f"it holds no array 'subsets', only {', '.join(opened.files)}: add it")
-                opened = opened["subsets"]
+        arrays = read_arrays(path, ("subsets",))
+    except PatchtraceError as error:
+        raise PatchtraceError(f"there are no readable subsets in {str(path)!r}: {error}") from error
+    try:
+        if not {SINGLE, "subsets"} & set(arrays):
+            raise PatchtraceError(f"it holds no array 'subsets', only {', '.join(arrays)}: add it")
+        opened = arrays[SINGLE] if SINGLE in arrays else arrays["subsets"]
         if opened.ndim == 2 and opened.shape[0] == images and opened.shape[1] != images:
             raise PatchtraceError(f"they have shape {opened.shape}: transpose them, each row is a subset")
         subsets = unpacked(opened, images)
@@ -311,8 +311,6 @@ def read_subsets(path: str | Path, images: int) -> NDArray[np.bool_]:
             raise PatchtraceError(f"subset {empty[0]} has no image: a model cannot be trained on it")
     except PatchtraceError as error:
         raise PatchtraceError(f"the subsets in {str(path)!r}: {error}") from error
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise PatchtraceError(f"there are no readable subsets in {str(path)!r}: {error}") from error
     return subsets
 
 
@@ -332,19 +330,15 @@ def _check_ids(ids: tuple[str, ...], count: int, what: str) -> None:
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
-    names = ("subsets", "losses", "train_ids", "query_ids", "facts")
     try:
-        with path.open("rb") as stream:  # NumPy would leave it open where it turns out to be damaged
-            archive = np.load(stream, allow_pickle=False)
-            held = archive.files if isinstance(archive, np.lib.npyio.NpzFile) else None
-            found = {name: archive[name] for name in names if name in (held or ())}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        found = read_arrays(path, ("subsets", "losses", "train_ids", "query_ids", "facts"))
+    except PatchtraceError as error:
         raise PatchtraceError(f"there is no readable truth in {str(path)!r}: {error}") from error
-    if held is None:
+    if SINGLE in found:
         raise PatchtraceError(f"{str(path)!r} is a single array: use an npz with arrays subsets and losses")
     for name in ("subsets", "losses"):
         if name not in found:
-            raise PatchtraceError(f"{str(path)!r} holds no array {name!r}, only {', '.join(held)}: add it")
+            raise PatchtraceError(f"{str(path)!r} holds no array {name!r}, only {', '.join(found)}: add it")
     return found
 
 
@@ -359,7 +353,7 @@ def _ids(array: NDArray[Any] | None) -> tuple[str, ...] | None:
 def _facts(text: str) -> dict[str, Any]:
     try:
         facts = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PatchtraceError(f"its facts are not JSON: {error}") from error
     if not isinstance(facts, dict):
         raise PatchtraceError("its facts are not a JSON object")

@@ -55,7 +55,7 @@ class Skipped:
         Its name in the set.
     reason : str
         Why it could not be read.
-    of : {"collection", "queries"}, default "collection"
+    of : {"collection", "queries", "decoys", "controls"}, default "collection"
         Whose image it is.
     size, stamp, container : int, str, str, optional
         For a store: length and modification stamp of its file, and the archive or table it is in.

@@ -210,7 +210,7 @@ class ImageSet(sources.Opened):
             self,
             pixels=JoinedPixels(self.pixels, others.pixels),
             ids=(*self.ids, *(f"decoy: {name}" for name in others.ids)),
-            skipped=(*self.skipped, *others.skipped),
+            skipped=(*self.skipped, *(replace(item, of="decoys") for item in others.skipped)),
             decoding=self.decoding or others.decoding,
             files=files,
             decoys=len(others),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing, write_json
 from patchtrace.images import ImageSet
 from patchtrace.null.agreement import WAYS, agreement
+from patchtrace.null.groups import numbered
 from patchtrace.null_details import CALLED, Kind, NullDetails, p_value
 from patchtrace.short import short_repr
 
@@ -107,12 +109,19 @@ class Null:
 
     def __post_init__(self) -> None:
         choice("kind", self.kind, CALLED)
-        if self.rows.shape != (len(self.control_ids), len(WAYS), len(self.train_ids)):
-            raise PatchtraceError(f"rows of shape {self.rows.shape} do not match the ids of controls and images")
+        if not all(isinstance(name, str) for name in (*self.train_ids, *self.control_ids)):
+            raise PatchtraceError("some names of images or controls are not text")
+        if self.rows.dtype.kind != "f" or self.rows.shape != (len(self.control_ids), len(WAYS), len(self.train_ids)):
+            raise PatchtraceError(
+                f"rows {self.rows.shape} of {self.rows.dtype} do not match the ids of controls and images"
+            )
         if len(self.digests) != len(self.train_ids) or self.digests.dtype != np.uint64:
             raise PatchtraceError(f"there are {len(self.digests)} digests for {len(self.train_ids)} images")
         if not len(self.rows) or np.isinf(self.rows).any() or (self.rows < 0).any():
             raise PatchtraceError("a null needs at least one control, and agreements that are finite and not negative")
+        unknown = np.isnan(self.rows)
+        if unknown.all(axis=(1, 2)).any() or (self.kind == "controls" and unknown.any()):
+            raise PatchtraceError("agreements are unknown (NaN) that are known of every control")
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -160,7 +169,7 @@ class Null:
         for number, row in enumerate(found):
             standard = standardised(np.concatenate([rows, row[None]]))
             z[number, places], tops[number] = standard[-1], np.nanmax(standard[:-1], axis=1)
-            for name, p in _of_groups(standard, np.array(labels)[places] if len(labels) else np.array([])).items():
+            for name, p in _of_groups(standard, [labels[n] for n in places] if len(labels) else []).items():
                 groups.setdefault(name, []).append(p)
         values = z[:, places].max(axis=1)
         return NullDetails(
@@ -292,13 +301,18 @@ def standardised(rows: Float32) -> Values:
     return np.asarray(((values - np.nanmean(values, axis=0)) / np.maximum(spread, 1e-12)).max(axis=1))
 
 
-def _of_groups(standard: Values, labels: NDArray[np.str_]) -> dict[str, float]:
+def _of_groups(standard: Values, labels: Sequence[str]) -> dict[str, float]:
     """For each group the p-value of its largest z: that of the last row among those of the others."""
+    if not labels:
+        return {}
+    names, which = numbered(labels)
+    order = np.argsort(which, kind="stable")
+    starts = np.searchsorted(which[order], np.arange(len(names)))
+    tops = np.maximum.reduceat(np.where(np.isnan(standard), -np.inf, standard)[:, order], starts, axis=1)
     found = {}
-    for name in np.unique(labels).tolist():
-        tops = np.where(np.isnan(standard[:, labels == name]), -np.inf, standard[:, labels == name]).max(axis=1)
-        others = tops[:-1][np.isfinite(tops[:-1])]  # a member that is all of a group has nothing in it
-        found[name] = p_value(int((others >= tops[-1]).sum()), len(others))
+    for name, (*others, own) in zip(names, tops.T.tolist(), strict=True):
+        known = [top for top in others if math.isfinite(top)]  # a member that is all of a group has nothing in it
+        found[name] = p_value(sum(top >= own for top in known), len(known))
     return found
 
 

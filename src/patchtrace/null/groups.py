@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from patchtrace.attribution import Attribution
+from patchtrace.checks import brief
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 
@@ -59,8 +60,10 @@ def labels_of(ids: Sequence[str], by: str) -> tuple[str, ...]:
         return tuple(known.get(name, NONE) for name in ids)
     try:
         pattern = re.compile(by)
-    except re.error as error:
-        raise PatchtraceError(f"{by!r} is not a way to group: use folder, csv:FILE or a pattern ({error})") from error
+    except (re.error, OverflowError, RecursionError) as error:
+        raise PatchtraceError(
+            f"{brief(by)} is not a way to group: use folder, csv:FILE or a pattern ({error})"
+        ) from error
     found = (pattern.search(name) for name in ids)
     return tuple(NONE if one is None else (one[1] if pattern.groups else one[0]) or NONE for one in found)
 
@@ -68,6 +71,19 @@ def labels_of(ids: Sequence[str], by: str) -> tuple[str, ...]:
 def labels_of_set(train: ImageSet, by: str | None) -> tuple[str, ...]:
     """The group of each image of a set, with one for its decoys; empty if none was asked for."""
     return (*labels_of(train.collection.ids, by), *(DECOYS,) * train.decoys) if by else ()
+
+
+def numbered(labels: Sequence[str]) -> tuple[list[str], NDArray[np.intp]]:
+    """The groups in order, and the number of each image's group.
+
+    Not by an array of text, in which every label takes as much memory as the longest.
+
+    >>> numbered(["b", "a", "b"])[0], numbered(["b", "a", "b"])[1].tolist()
+    (['a', 'b'], [1, 0, 1])
+    """
+    names = sorted(set(labels))
+    numbers = {name: number for number, name in enumerate(names)}
+    return names, np.array([numbers[label] for label in labels], dtype=np.intp)
 
 
 def groups_of(result: Attribution, labels: Sequence[str], query: int | None = None) -> list[Group]:
@@ -78,14 +94,14 @@ def groups_of(result: Attribution, labels: Sequence[str], query: int | None = No
     >>> [(group.name, group.images, round(group.share, 3)) for group in groups_of(result, ["a", "a", "b"], 0)]
     [('a', 2, 0.4), ('b', 1, 0.4)]
     """
-    names, which = np.unique(np.array(labels), return_inverse=True)
+    names, which = numbered(labels)
     rows = slice(None) if query is None else slice(query, query + 1)
     shares = result.shares[rows].astype(np.float64).mean(axis=0)
     counts = np.bincount(which, minlength=len(names))
     sums = np.bincount(which, shares, minlength=len(names))
     errors = _errors(result, which, rows)
     found = []
-    for number, name in enumerate(names.tolist()):
+    for number, name in enumerate(names):
         p = None
         if result.null is not None and query is not None and name in result.null.groups:
             p = result.null.groups[name][query]
@@ -102,9 +118,20 @@ def _errors(result: Attribution, which: NDArray[np.intp], rows: slice) -> NDArra
 
 
 def _table(path: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
     try:
-        with path.open(newline="", encoding="utf-8") as stream:
-            return {row["id"]: row["group"] for row in csv.DictReader(stream)}
-    except (OSError, KeyError, UnicodeError, csv.Error) as error:
-        reason = f"there is no column {error}" if isinstance(error, KeyError) else str(error)
-        raise PatchtraceError(f"cannot read groups from {path}: {reason}; use columns id and group") from error
+        with path.open(newline="", encoding="utf-8-sig") as stream:  # spreadsheets write a byte order mark
+            rows = csv.DictReader(stream)
+            if not {"id", "group"} <= set(rows.fieldnames or ()):
+                held = ", ".join(map(brief, (rows.fieldnames or ())[:10]))
+                raise PatchtraceError(f"cannot read groups from {path}: use columns id and group, not {held or 'none'}")
+            for row in rows:
+                name, group = row["id"], row["group"]
+                if name is None or group is None:
+                    raise PatchtraceError(f"{path} has a row without a group, that of {brief(name)}: give it one")
+                if found.setdefault(name, group) != group:
+                    both = f"{brief(found[name])} and {brief(group)}"
+                    raise PatchtraceError(f"{path} has two groups for {brief(name)}: {both}")
+    except (OSError, UnicodeError, csv.Error) as error:
+        raise PatchtraceError(f"cannot read groups from {path}: {error}; use columns id and group") from error
+    return found

@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from patchtrace.array_files import check_unpacked
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.arrays import PixelArray, from_array
 from patchtrace.images.sources.base import Reading, Source
-
-#: An array of a .npz may unpack to so many bytes, or to so many times its size in the file; pictures hardly shrink.
-UNPACKED_BYTES, UNPACKED_RATIO = 500_000_000, 20
 
 
 class ArrayFile(Source):
@@ -31,7 +29,7 @@ class ArrayFile(Source):
                     with np.load(stream, allow_pickle=False) as archive:
                         names = archive.files
                         key = self.chosen("array", names, reading.key, names if len(names) == 1 else ())
-                        self._check_unpacked(archive, key)
+                        check_unpacked(archive.zip, [key])
                         array = archive[key]
                 else:
                     array = np.load(self.place, mmap_mode="r", allow_pickle=False)
@@ -43,15 +41,6 @@ class ArrayFile(Source):
         except Exception as error:  # a damaged file can raise nearly anything inside a reader
             reason = str(error) or type(error).__name__
             raise PatchtraceError(f"cannot read {self.name} as a NumPy file: {reason}") from error
-
-    def _check_unpacked(self, archive: Any, key: str) -> None:
-        """Refuse an array that takes far more memory than its file would make one expect."""
-        member = next(info for info in archive.zip.infolist() if info.filename in (key, f"{key}.npy"))
-        if member.file_size > max(UNPACKED_BYTES, UNPACKED_RATIO * member.compress_size):
-            raise PatchtraceError(
-                f"{self.name} holds {member.compress_size / 1e6:.1f} MB for {key!r} that unpack to "
-                f"{member.file_size / 1e9:.1f} GB of memory: save it as a .npy file, which is read piece by piece"
-            )
 
 
 class GivenArray(Source):
