@@ -4,12 +4,15 @@
 - ``<!-- include: README.md why -->`` stands for what is between ``<!-- why -->`` and ``<!-- /why -->`` in that file of
   the project, and without a name for all of it. So the README and the site share their sentences.
 - Links of such texts, which start at the root of the project, become links of the site, and the other way round.
+- Each notebook of docs/notebooks is a page, with the outputs that it holds: see .ci/notebooks.py.
 """
 
 from __future__ import annotations
 
+import html
 import importlib
 import inspect
+import json
 import posixpath
 import re
 import textwrap
@@ -158,6 +161,44 @@ def pages() -> dict[str, str]:
     return made | {of_name(package, name): name_page(package, name) for package, name in names()}
 
 
+def notebook_page(notebook: dict[str, Any], name: str) -> str:
+    """The page of a notebook: texts, code, and what the code shows."""
+    parts = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+        else:
+            parts += [
+                f"```python\n{source}\n```",
+                *(shown for output in cell["outputs"] if (shown := output_html(output))),
+            ]
+    parts.append(f"[Download this page as a notebook]({name}.ipynb)" + "{ .md-button download }")
+    return "\n\n".join(parts) + "\n"
+
+
+def output_html(output: dict[str, Any]) -> str:
+    """An output of a cell, in its richest form: a block of HTML in one line, which Markdown leaves as it is."""
+    data = output.get("data", {})
+    if "text/html" in data:
+        inner = " ".join("".join(data["text/html"]).split("\n"))
+    elif "image/png" in data:
+        inner = f'<img alt="" src="data:image/png;base64,{"".join(data["image/png"]).strip()}">'
+    else:
+        text = html.escape("".join(data.get("text/plain", output.get("text", ""))).rstrip("\n"))
+        inner = f"<pre>{text}</pre>".replace("\n", "&#10;")
+    return f'<div class="output">{inner}</div>'
+
+
+def notebook_pages() -> dict[str, str]:
+    """The pages of all notebooks, by path."""
+    found = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+    return {
+        f"notebooks/{path.stem}.md": notebook_page(json.loads(path.read_text(encoding="utf-8")), path.stem)
+        for path in found
+    }
+
+
 def included(text: str) -> str:
     """The text with what it includes of other files of the project."""
 
@@ -203,10 +244,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add the pages of the reference."""
+    """Add the pages of the reference and of the notebooks."""
     from mkdocs.structure.files import File
 
-    for path, content in pages().items():
+    for path, content in {**pages(), **notebook_pages()}.items():
         files.append(File.generated(config, path, content=content))
     return files
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from patchtrace import Attribution
+from patchtrace.viewer.report import report_paths
 
 FAST = ["--preset", "quick", "--size", "12"]
 
@@ -116,13 +118,22 @@ def test_a_report_for_each_query(call, photos, query, tmp_path):
     report = tmp_path / "why.html"
     code, _, err = call("attribute", query, photos / "4.png", "--train", photos, *FAST, "--report", report)
     assert code == 0
-    assert not report.exists()
-    for number, name in ((1, "query.png"), (2, "4.png")):
-        page = (tmp_path / f"why-{number}.html").read_text()
+    index = report.read_text()
+    assert "What 2 pictures resemble</title>" in index
+    for file, name in (("why-1-query.html", "query.png"), ("why-2-photos-4.html", "photos/4.png")):
+        page = (tmp_path / file).read_text()
         assert f"{name} resembles</title>" in page
-        assert f"why-{number}.html" in err
+        assert file in err
+        assert f'<a href="{file}">{name}</a>' in index
     assert call("attribute", query, "--train", photos, *FAST, "--report", report)[0] == 0
     assert report.exists()
+
+
+def test_an_index_of_reports_shows_hostile_names_as_text():
+    paths = report_paths(Path("out/r.html"), ["../../<img src=x>.png", "", "🂡", *"abcdefghi"])
+    assert {path.parent for path in paths} == {Path("out")}
+    assert len(set(paths)) == 12
+    assert paths[:3] == [Path("out/r-01-img-src-x.html"), Path("out/r-02.html"), Path("out/r-03.html")]
 
 
 def test_a_report_of_a_shortlist_says_that_it_is_approximate(call, photos, query, tmp_path):

@@ -103,9 +103,37 @@ def test_floats_with_channels_first_are_left_as_they_are(shape):
 
 @pytest.mark.parametrize("dtype", ["float16", "float64", ">f4"])
 def test_other_floats_become_float32(dtype):
-    found = from_array(np.full((1, 3, 2, 2), 0.5, dtype), None)
+    found = from_array(np.full((1, 3, 2, 2), -0.5, dtype), None)
     assert found.dtype == np.float32
-    assert (found == 0.5).all()
+    assert (found == -0.5).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_a_torch_tensor_is_an_array_also_with_a_gradient(dtype):
+    import torch
+
+    tensor = torch.linspace(-1, 1, 24).reshape(2, 3, 2, 2).to(getattr(torch, dtype)).requires_grad_()
+    np.testing.assert_array_equal(ImageSet.open(tensor).block(0, 2), tensor.detach().float().numpy())
+
+
+def test_a_torch_tensor_of_bytes_holds_pixels():
+    import torch
+
+    found = ImageSet.open(torch.from_numpy(PICTURES))
+    assert found.pixels.dtype == np.uint8
+    np.testing.assert_array_equal(found.pixels, PICTURES)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_floats_from_0_to_1_are_warned_of(channels):
+    values = np.random.default_rng(0).random((2, channels, 6, 5), dtype=np.float32)
+    with pytest.warns(UserWarning, match=r"in \[0, 1\].*multiply them by 2 and subtract 1"):
+        np.testing.assert_array_equal(from_array(values, None), values)
+
+
+@pytest.mark.parametrize("values", [np.zeros((1, 3, 2, 2)), np.linspace(0, 1, 16).reshape(1, 4, 2, 2)])
+def test_zeros_and_latents_may_be_from_0_to_1(values):
+    from_array(values, None)  # a warning is an error here
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

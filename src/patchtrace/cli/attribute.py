@@ -6,6 +6,7 @@ import importlib.util
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,7 @@ from patchtrace.nda.checkpoint import cache
 from patchtrace.nda.pace import Clock
 from patchtrace.null.groups import groups_of, labels_of_set
 from patchtrace.viewer.data import ATTRIBUTION, look_closer
-from patchtrace.viewer.report import make_report
+from patchtrace.viewer.report import index_entry, make_report, report_paths, write_index
 
 #: Where a run keeps unfinished work, inside its output directory.
 UNFINISHED = "unfinished"
@@ -137,7 +138,7 @@ def attribute(context: click.Context, /, **options: Any) -> int:
         check_output(output, *options["train"], *options["query"])
     train, queries = read_pictures(options)
     (null, unreadable), labels = null_from(options, train), labels_of_set(train, options["group_by"])
-    recipe, reports = recipe_for(recipe, options, train), _reports(options["report"], len(queries))
+    recipe, reports = recipe_for(recipe, options, train), _reports(options["report"], queries.ids)
     part = ATTRIBUTION if reports else 1.0
     method = method_from(options, train, recipe, part=part, checkpoint=output and output / UNFINISHED)
     limit = seconds_from(options, recipe)
@@ -176,6 +177,7 @@ def attribute(context: click.Context, /, **options: Any) -> int:
         if labels:
             write_groups(result, labels, output / "groups.csv")
         cache(output / UNFINISHED).clear()
+    entries = []
     for query, path in enumerate(reports):
         with progress_bar("looking closer", quiet) as progress:
             command = shlex.join(["patchtrace", *sys.argv[1:]])
@@ -184,7 +186,10 @@ def attribute(context: click.Context, /, **options: Any) -> int:
                 result, queries, train, query, compute=compute, command=command, seconds=seconds, progress=progress
             )
             make_report(path, answer)
+        entries.append(index_entry(path, answer))
         note(f"written to {path}", quiet=quiet)
+    if len(reports) > 1:
+        note(f"written to {write_index(options['report'], entries)}, with links to them", quiet=quiet)
     if options["json"]:
         echo_json(_with_groups(result, options["top"], labels))
     if result.null is not None:
@@ -242,8 +247,8 @@ def _line(result: Attribution, top: int, labels: tuple[str, ...]) -> list[str]:
     return [json.dumps({"method": whole["method"], "ended": ended, **query}) for query in whole["queries"]]
 
 
-def _reports(path: Path | None, queries: int) -> list[Path]:
+def _reports(path: Path | None, queries: Sequence[str]) -> list[Path]:
     """Where the page of each query goes."""
-    if path is None or queries == 1:
-        return [path] if path else []
-    return [path.with_stem(f"{path.stem}-{number}") for number in range(1, queries + 1)]
+    if path is None:
+        return []
+    return [path] if len(queries) == 1 else report_paths(path, queries)

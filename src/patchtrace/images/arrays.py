@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +45,12 @@ def from_array(array: NDArray[np.generic], layout: str | None) -> PixelArray:
             values: NDArray[np.float32] = array.astype(np.float32)
         if not np.isfinite(values).all():
             raise PatchtraceError("the array holds values that are not finite: images are finite, in [-1, 1]")
+        if values.shape[1] in (1, 3) and values.size and values.min() >= 0 and 0 < values.max() <= 1:
+            warnings.warn(
+                "all values of the array are in [0, 1], but floats are compared as pictures in [-1, 1]: multiply them "
+                "by 2 and subtract 1, or give u8 pixels",
+                stacklevel=2,
+            )
         return values
     raise PatchtraceError(
         f"the array holds {array.dtype}: use uint8 pixels, or floats in [-1, 1] (latents: floats as they are)"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
@@ -28,8 +30,11 @@ SCRIPTS = (
 #: What could end a script element, begin a comment, or (in older browsers) end a line, as JSON spells it out.
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
-#: Images that have a picture of their own in a report.
+#: Images that have a picture of their own in a report; images of a query in an index, and pixels of their longer side.
 PAIRS = 3
+INDEXED, THUMBNAIL = 3, 96
+#: Characters of a query's name that are part of a file name.
+NAMED = 40
 
 
 class Picture(NamedTuple):
@@ -109,6 +114,50 @@ def make_report(path: str | Path, answer: Answer) -> Path:
             alt = f"heat maps on the query and on {name}"
             pictures.append(_picture(f"The query and {name}", pair_picture(look, pair), alt))
     return write_report(path, answer.inlined(), pictures)
+
+
+def report_paths(index: Path, queries: Sequence[str]) -> list[Path]:
+    """Where the report of each of several queries goes, beside the index: numbered and named.
+
+    >>> [path.name for path in report_paths(Path("r.html"), ["a/cat.png", "b c.png"])]
+    ['r-1-a-cat.html', 'r-2-b-c.html']
+    """
+    digits = len(str(len(queries)))
+    slugs = (re.sub(r"[^A-Za-z0-9]+", "-", re.sub(r"\.\w+$", "", name))[-NAMED:].strip("-") for name in queries)
+    return [
+        index.with_stem("-".join(filter(None, (index.stem, f"{number:0{digits}}", slug))))
+        for number, slug in enumerate(slugs, start=1)
+    ]
+
+
+def index_entry(report: Path, answer: Answer) -> dict[str, Any]:
+    """What an index shows of a report."""
+
+    def thumbnail(entry: Mapping[str, Any]) -> str:
+        small = answer.pictures[entry["frame"]].convert("RGB")
+        small.thumbnail((THUMBNAIL, THUMBNAIL))
+        return uri(encoded("jpg", small))
+
+    view = answer.view
+    return {
+        "query": view["query"]["id"],
+        "picture": thumbnail(view["query"]),
+        "address": quote(report.name),
+        "title": view["headline"]["title"],
+        "images": [{"id": image["id"], "picture": thumbnail(image)} for image in view["images"][:INDEXED]],
+    }
+
+
+def write_index(path: Path, entries: Sequence[Mapping[str, Any]]) -> Path:
+    """Write the page that links to the reports of several queries, and return its path."""
+    style = asset("viewer.css")
+    policy = f"default-src 'none'; img-src data:; style-src {_source(style)}; base-uri 'none'; form-action 'none'"
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    template = environment.from_string(asset("index.html.j2"))
+    page = template.render(entries=entries, policy=policy, style=Markup(style))  # noqa: S704  # it is ours
+    with replacing(path) as temporary:
+        temporary.write_text(page, "utf-8", newline="\n", errors="replace")
+    return path
 
 
 def _picture(title: str, picture: Image.Image, alt: str) -> Picture:

@@ -44,7 +44,7 @@ class ArrayFile(Source):
 
 
 class GivenArray(Source):
-    """A NumPy array, or anything that is one, such as a tensor."""
+    """A NumPy array, or anything that is one, such as a tensor of PyTorch, on whatever device and with gradients."""
 
     kind = "an array"
     own_size = True
@@ -56,4 +56,8 @@ class GivenArray(Source):
 
     def pixels(self, reading: Reading) -> PixelArray:
         """The array as it is."""
-        return from_array(np.asarray(self.place), reading.layout)
+        array = self.place
+        if hasattr(array, "detach"):  # NumPy knows neither gradients, nor other devices, nor bfloat16
+            array = array.detach().cpu()
+            array = array.float() if array.is_floating_point() else array
+        return from_array(np.asarray(array), reading.layout)

@@ -258,7 +258,7 @@ def find(given: Any) -> list[Source]:
     what = "an empty list" if isinstance(given, list | tuple) and not given else f"a {type(given).__name__}"
     raise PatchtraceError(
         f"{what} cannot be opened as images: "
-        "give a path, a URL, a list of them, an array, a PIL image or a Hugging Face dataset"
+        "give a path, a URL, a list of them, an array (of several: np.stack), a PIL image or a Hugging Face dataset"
     )
 
 
