@@ -141,11 +141,17 @@ stands out at 1 %'
         """Whether an image stands out for a query."""
         return self.p_of_image(query, index) <= self.rate
 
+    def undecided(self, query: int) -> bool:
+        """Whether a query is beyond all controls, but these are too few to say that it stands out."""
+        return not self.as_large[query] and p_value(0, self.controls) > self.rate
+
     def sentence(self, query: int) -> str:
         """What is known of a query, in one sentence."""
         count, p, least = self.as_large[query], self.p(query), p_value(0, self.controls)
         reach = f"; {self.controls} controls cannot show less than {least:.2g}" if least > self.rate else ""
         does = "it stands out" if p <= self.rate else "nothing stands out"
+        if self.undecided(query):
+            does = "too few to tell whether it stands out"
         return (
             f"{count or 'none'} of {self.controls} {CALLED[self.kind]} had a {self.statistic} as large "
             f"(p {p:.2g}{reach}): {does} at {100 * self.rate:g} %"
@@ -174,6 +180,7 @@ stands out at 1 %'
             "kind": self.kind,
             "rate": self.rate,
             "stands_out": self.p(query) <= self.rate,
+            "undecided": self.undecided(query),
             "sentence": self.sentence(query),
             "remark": self.remark,
             "usual_z": float(np.median(self.tops[query])),

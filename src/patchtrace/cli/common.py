@@ -219,7 +219,7 @@ def write_run(
 
 def note_rows(result: Attribution, output: Path, rows: int | None, *, quiet: bool) -> None:
     """Say so where the ranking on disk does not list all images."""
-    images = len(result.train_ids)
+    images = len(result.train_ids) - result.decoys
     if rows is not None and rows < images:
         note(
             f"the ranking in {output} lists {rows:,} of {images:,} images for each query: --rows all lists all",

@@ -20,7 +20,7 @@ from patchtrace.progress import Counter, Progress
 #: Pictures that are compared by default: p-values down to 0.01.
 COUNT = 99
 #: Controls that are compared at once, and saved.
-AT_ONCE = 5
+AT_ONCE = 10
 #: Numbers of members that a null within a time limit may have, the one tried first is best; and what its speed is
 #: measured with: members, and images at most.
 MEMBERS, TRIED = (99, 39, 19), (2, 128)

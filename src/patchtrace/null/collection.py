@@ -128,7 +128,8 @@ class Null:
         Parameters
         ----------
         queries, train : ImageSet
-            The queries, and the collection as it is now. Images that are new are not tested (z 0).
+            The queries, and the collection as it is now. Images that are new are not tested (z 0), nor are decoys
+            (they have the least z).
         rate : float, default 0.01
             From which p-value something stands out.
         labels : sequence of str, optional
@@ -140,6 +141,7 @@ class Null:
         """
         if not isinstance(rate, float) or not 0 < rate < 1:
             raise PatchtraceError(f"rate is {rate!r}: use a number between 0 and 1, such as 0.01")
+        decoys, train = train.decoys, train.collection
         if train.shape != self.shape:
             raise PatchtraceError(
                 f"the null is of pictures of shape {self.shape}, and the collection has {train.shape}: use --size, or "
@@ -163,6 +165,7 @@ class Null:
             for name, p in _of_groups(standard, np.array(labels)[places] if len(labels) else np.array([])).items():
                 groups.setdefault(name, []).append(p)
         values = z[:, places].max(axis=1)
+        z = np.pad(z, ((0, 0), (0, decoys)), mode="minimum")
         return NullDetails(
             STATISTIC,
             self.kind,

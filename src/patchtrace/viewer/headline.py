@@ -38,7 +38,7 @@ def headline(result: Attribution, query: int, shown: Sequence[int], listed: Sequ
     -------
     dict
         ``tone`` is ``"found"`` (a copy or a part in common), ``"unusual"`` (it stands out among controls), ``"usual"``
-        (it does not) or ``"open"`` (nobody knows); ``title`` a line, ``sentences`` what it rests on.
+        (it does not) or ``"open"`` (it is not known); ``title`` a line, ``sentences`` what it rests on.
 
     Examples
     --------
@@ -63,8 +63,11 @@ def headline(result: Attribution, query: int, shown: Sequence[int], listed: Sequ
             images = f"the first {len(known)} images" if len(known) > 1 else "the first image"
             sentences.insert(0, f"For copies {images} of the list {'were' if len(known) > 1 else 'was'} checked.")
         if about:
-            tone = "unusual" if about["stands_out"] else "usual"
-            title = "It stands out among controls" if about["stands_out"] else "Nothing stands out"
+            tone, title = "usual", "Nothing stands out"
+            if about["stands_out"]:
+                tone, title = "unusual", "It stands out among controls"
+            elif about["undecided"]:
+                tone, title = "open", f"Beyond all of {about['controls']} controls, which are too few to tell"
         else:
             tone, title = "open", NOT_FOUND if known else "The ranking, without a check for copies"
             sentences.append(
@@ -100,7 +103,7 @@ def _lead(result: Attribution, query: int, shown: Sequence[int]) -> str:
     sentence = f"{_short(hits[0].id)} has the largest {word}, {percent(hits[0].share)}"
     if len(hits) > 1 and hits[1].share > 0:
         sentence += f", {lead(hits[0].share, hits[1].share)} that of the second ({percent(hits[1].share)})"
-    spread = f"{result.effective_sources()[query]:,.0f} equal ones, of {len(result.train_ids):,}"
+    spread = f"{result.effective_sources()[query]:,.0f} equal ones, of {len(result.train_ids) - result.decoys:,}"
     return f"{sentence}. The {word}s are spread as widely as over {spread}."
 
 
