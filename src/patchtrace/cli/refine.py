@@ -64,7 +64,7 @@ def refine(context: click.Context, /, run: Path, **options: Any) -> int:
     if options["verdicts"]:
         result = with_verdicts(result, queries, train, top, compute, quiet=quiet, silent=True)
     kinds: tuple[TableFormat, ...] = get_args(TableFormat)
-    kind = next((kind for kind in kinds if (run / f"ranking.{kind}").exists()), "csv")
+    kind: TableFormat = next((kind for kind in kinds if (run / f"ranking.{kind}").exists()), "csv")
     listed = write_run(result, queries, train, output, kind, rows=options["rows"])
     note_rows(result, output, options["rows"], quiet=quiet)
     if options["json"]:
