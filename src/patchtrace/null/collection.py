@@ -18,6 +18,7 @@ from patchtrace.checks import choice
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing, write_json
 from patchtrace.images import ImageSet
+from patchtrace.likelihood import Likelihood
 from patchtrace.null.agreement import WAYS, agreement
 from patchtrace.null_details import CALLED, Kind, NullDetails, p_value
 from patchtrace.short import short_repr
@@ -83,6 +84,8 @@ class Null:
         That of the collection.
     shape : (int, int, int)
         Channels, height and width of the images.
+    likelihood : Likelihood, optional
+        How a largest z becomes a likelihood ratio.
 
     Examples
     --------
@@ -102,6 +105,7 @@ class Null:
     digests: NDArray[np.uint64]
     fingerprint: str
     shape: tuple[int, int, int]
+    likelihood: Likelihood | None = None
 
     __repr__ = short_repr
 
@@ -176,6 +180,8 @@ class Null:
             tops,
             change.sentence(),
             groups,
+            # it is of the collection as it was, and shown only if it says more than nothing
+            self.likelihood if self.likelihood and self.likelihood.earned and not any(change) else None,
         )
 
     def change(self, train: ImageSet) -> Change:
@@ -236,7 +242,8 @@ class Null:
     @cached_property
     def _record(self) -> dict[str, Any]:
         fields = {name: getattr(self, name) for name in PLAIN}
-        return {**fields, **{name: list(fields[name]) for name in ("train_ids", "control_ids", "shape")}}
+        lists = {name: list(fields[name]) for name in ("train_ids", "control_ids", "shape")}
+        return {**fields, **lists, "likelihood": self.likelihood and self.likelihood.record()}
 
     def save(self, directory: str | Path) -> Path:
         """Write the null to a directory: arrays, and last a manifest with checksums."""
@@ -272,7 +279,7 @@ class Null:
                 arrays[name] = np.load(path, allow_pickle=False)
             plain = {name: manifest[name] for name in PLAIN}
             plain |= {name: tuple(plain[name]) for name in ("train_ids", "control_ids", "shape")}
-            return cls(**arrays, **plain)
+            return cls(**arrays, **plain, likelihood=Likelihood.from_record(manifest.get("likelihood")))
         except PatchtraceError:
             raise
         except Exception as error:  # a file that was tampered with can raise nearly anything
@@ -312,6 +319,12 @@ def beside(rows: Float32, query: Float32) -> tuple[Values, Values]:
     """
     z = standardised(np.concatenate([rows, query[None]]))
     return z[-1], np.nanmax(z[:-1], axis=1)
+
+
+def likelihood_of(controls: Float32, planted: Float32) -> Likelihood:
+    """How a largest z becomes a likelihood ratio: from rows of controls, and of pictures that have sources."""
+    sources = [np.nanmax(beside(controls, row)[0]) for row in planted]
+    return Likelihood.fitted(np.array(sources), np.nanmax(standardised(controls), axis=1))
 
 
 def digests_of(images: ImageSet) -> NDArray[np.uint64]:

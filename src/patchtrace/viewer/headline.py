@@ -54,7 +54,9 @@ def headline(result: Attribution, query: int, shown: Sequence[int], listed: Sequ
     about = result.null.about(query) if result.null else None
     known = [(index, one) for index in listed if (one := result.verdict(query, index)) is not None]
     found = sorted(((index, one) for index, one in known if one.found), key=lambda each: ORDER.index(each[1].kind))
-    sentences = [_lead(result, query, shown), about["sentence"] + "." if about else ""]
+    sentences = [_lead(result, query, shown)]
+    if about:
+        sentences += [f"{_capital(about[name])}." for name in ("sentence", "likelihood_sentence") if about[name]]
     if found:
         tone, title = "found", _title(result, found)
         sentences.insert(0, _evidence(found[0][1]))
@@ -75,7 +77,7 @@ def headline(result: Attribution, query: int, shown: Sequence[int], listed: Sequ
                 "too. Whether this one is unusual was not measured."
             )
     if (nobody := result.nobody(query)) is not None and listed:
-        sentences += [f"{sentence[0].upper()}{sentence[1:]}." for sentence in nobody.sentences(len(listed))]
+        sentences += [f"{_capital(sentence)}." for sentence in nobody.sentences(len(listed))]
     return {"tone": tone, "title": title, "sentences": [sentence for sentence in sentences if sentence]}
 
 
@@ -115,6 +117,10 @@ def lead(first: float, second: float) -> str:
     """
     times = first / second
     return f"{times:.1f} times" if times < 10 else f"{times:,.0f} times"
+
+
+def _capital(sentence: str) -> str:
+    return sentence[0].upper() + sentence[1:]
 
 
 def _short(name: str) -> str:
