@@ -392,7 +392,7 @@ def facts(result: Attribution, query: int, command: str) -> list[list[str]]:
     if "engine" in result.settings:
         rows.append(["Engine", str(result.settings["engine"])])
     if remarks := result.remarks(query):  # certain about the noise is not certain about a resemblance
-        rows.append(["Order of the list, as far as noise goes", ". ".join(remarks)])
+        rows.append(["Order of the list", ". ".join(remarks)])
     return [*rows, ["Command", command]] if command else rows
 
 
