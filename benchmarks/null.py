@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/null.py photos           # one set: photos, mixed, classes, cifar2; minutes
     .venv/bin/python benchmarks/null.py photos pixel embedding "first share"    # and by these, with the same treatment
+    .venv/bin/python benchmarks/null.py likelihood       # what likelihood ratios cost (Cllr)
     .venv/bin/python benchmarks/null.py cost             # what a null of 5,000 images takes, in default queries
     .venv/bin/python benchmarks/null.py table            # the tables of docs/evidence.md
     .venv/bin/python benchmarks/null.py figure           # docs/null.png
@@ -40,9 +41,12 @@ from tqdm import tqdm
 from patchtrace import NDA, Compute, EmbeddingSimilarity, ImageSet, PixelSimilarity, Recipe
 from patchtrace.cache import Cache, digest
 from patchtrace.demo import painted_from
+from patchtrace.likelihood import cllr
 from patchtrace.nda.plan import recipe_for_images
+from patchtrace.null import calibrate
 from patchtrace.null.agreement import FAINT, RADIUS, SCALES, SIZES, WAYS, WINDOWS, agreement
 from patchtrace.null.alike import near_duplicates
+from patchtrace.null.calibration import AT_ONCE as CALIBRATED_AT_ONCE
 from patchtrace.null.collection import beside
 from patchtrace.null_details import p_value
 from patchtrace.recipe import DEFAULT_SECONDS
@@ -299,6 +303,32 @@ def old_rule(shares: NDArray[np.float32]) -> NDArray[np.bool_]:
     return ordered[:, 0] >= 2 * ordered[:, 19]
 
 
+def likelihood() -> None:
+    """The cost of likelihood ratios: as `calibrate` reports it, and of the pictures of this benchmark.
+
+    It is calibrated on planted pictures and controls. The others are 200 unrelated pictures, which are no controls.
+    """
+    found = {}
+    for name in ("photos", "cifar2"):
+        pictures = SETS[name]()
+        kinds = dict(pictures.queries())
+        controls = {"controls": kinds.pop("controls"), "members": None}
+        rows = {kind: rows_of(pictures, queries) for kind, queries in kinds.items()}
+        for of, some in controls.items():
+            null = calibrate(pictures.train, some, count=CONTROLS, seed=1, likelihood_ratio=True)
+            assert null.likelihood is not None
+            ratio = np.vectorize(null.likelihood.ratio)
+            ratios = {
+                kind: ratio([beside(null.rows, row)[0].max() for row in of_kind]) for kind, of_kind in rows.items()
+            }
+            others = ratios.pop("unrelated")
+            costs = {kind: cllr(values, others) for kind, values in ratios.items()}
+            middle = {kind: float(np.median(values)) for kind, values in (ratios | {"unrelated": others}).items()}
+            found[f"{name}, {of}"] = {"held out": null.likelihood.cllr, "cllr": costs, "median": middle}
+            print(name, of, found[f"{name}, {of}"], flush=True)
+    RESULTS.write_text(json.dumps(known() | {"likelihood": found}, indent=1) + "\n")
+
+
 def cost() -> None:
     """What a null of 5,000 images takes, in default queries, in seconds of all cores together.
 
@@ -306,13 +336,14 @@ def cost() -> None:
     limit does not count.
     """
     with np.load(CIFAR2) as archive:
-        train, queries = ImageSet.open(archive["train"]), ImageSet.open(archive["val"][:2])
+        train, queries = ImageSet.open(archive["train"]), ImageSet.open(archive["val"][:CALIBRATED_AT_ONCE])
     null = []
-    for _ in range(3):
+    for _ in range(2):
         begin = time.process_time()
         agreement(queries, train)
         null.append((time.process_time() - begin) * CONTROLS / len(queries))
     method = NDA(replace(recipe_for_images(train), draws="auto")).fit(train)
+    queries = queries.subset([0, 1])
     begin = time.process_time()
     method.attribute(queries)
     unlimited = (time.process_time() - begin) / len(queries)
@@ -344,6 +375,21 @@ def table() -> None:
             print(f"| {name}, {kind} | {below} | {found['distance']:.3f} ({found['p']:.2f}) |")
 
 
+def likelihood_table() -> None:
+    results = known().get("likelihood", {})
+    if not results:
+        return
+    print("\n| Cllr / median ratio |" + "".join(f" {name} |" for name in results))
+    print("|---" * (len(results) + 1) + "|")
+    held = " | ".join(f"{found['held out']:.2f}" for found in results.values())
+    print(f"| planted, held out | {held} |")
+    for kind in next(iter(results.values()))["median"]:
+        costs = [f"{found['cllr'][kind]:.2f}" if kind in found["cllr"] else "" for found in results.values()]
+        middle = [f"{found['median'][kind]:.2g}" for found in results.values()]
+        cells = (" / ".join(filter(None, both)) for both in zip(costs, middle, strict=True))
+        print(f"| {kind} | " + " | ".join(cells) + " |")
+
+
 def figure() -> None:
     import matplotlib.pyplot as plt
 
@@ -364,8 +410,11 @@ if __name__ == "__main__":
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name == "cost":
         cost()
+    elif name == "likelihood":
+        likelihood()
     elif name == "table":
         table()
+        likelihood_table()
     elif name == "figure":
         figure()
     elif name in SETS:
@@ -373,4 +422,4 @@ if __name__ == "__main__":
         result = others(pictures) if len(sys.argv) > 2 else measure(pictures)
         RESULTS.write_text(json.dumps(known() | {name: known().get(name, {}) | result}, indent=1) + "\n")
     else:
-        sys.exit(f"use table, figure, or one of {', '.join(SETS)}")
+        sys.exit(f"use likelihood, cost, table, figure, or one of {', '.join(SETS)}")

@@ -238,7 +238,7 @@ def test_an_old_run_has_what_it_knew():
     assert auto.nda.draws == [[2, 2], [2, 2]]
     assert auto.nda.ended == [Ended.SETTLED, Ended.SETTLED]
     assert (auto.nda.top, auto.nda.confidence) == (3, 0.95)
-    assert auto.remarks(0) == ["3 of these 3 belong to the list at 95 %; the list is settled"]
+    assert auto.remarks(0) == ["as far as noise goes, 3 of these 3 belong to the list at 95 %; the list is settled"]
     assert Attribution.load(OLD / "given-noise").nda.noise is NoiseOrigin.CALLER
     parts = Attribution.load(OLD / "parts")
     assert parts.nda.part_names == (Part(100, 5, 1), Part(100, 8, 2), Part(300, 9, 1))
@@ -269,7 +269,9 @@ def test_a_list_that_ends_within_equal_images_says_so(tolerance):
     recipe = Recipe((Level(100, (Scale(3),)),), draws="auto")
     result = NDA(recipe, stopping=Stopping(top=3, tolerance=tolerance)).fit(black).attribute(black[:1])
     assert result.ranks(0, 3) == [(1, True)] * 3
-    assert result.remarks(0)[0].startswith("3 of these 3 belong to the list or tie with its last at 95 %")
+    assert result.remarks(0)[0].startswith(
+        "as far as noise goes, 3 of these 3 belong to the list or tie with its last at 95 %"
+    )
     assert "9 images that are not in the list tie with its last" in result.remarks(0)
 
 

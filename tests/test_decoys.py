@@ -11,10 +11,11 @@ from command import run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patchtrace import NDA, Attribution, PatchtraceError, Recipe
+from patchtrace import NDA, Attribution, PatchtraceError, Recipe, calibrate
 from patchtrace.decoys import Decoys
 from patchtrace.demo import postcards
 from patchtrace.images.pixels import JoinedPixels
+from patchtrace.viewer.data import look_closer
 
 SIDE, IMAGES, DECOYS = 16, 12, 6
 shares = st.lists(st.integers(0, 20), min_size=1, max_size=12)
@@ -46,10 +47,7 @@ def test_the_false_discovery_rate_is_that_of_its_definition(own, others):
     own, others = np.float64(own), np.float64(others)
     found = Decoys(own, others).rates()
 
-    def at(limit):
-        return min(1, (others >= limit).sum() / (own >= limit).sum() * len(own) / len(others))
-
-    expected = [min(at(limit) for limit in own if limit <= share) for share in own]
+    expected = [min(1, (others >= share).sum() / (own >= share).sum() * len(own) / len(others)) for share in own]
     np.testing.assert_allclose(found, expected)
 
 
@@ -160,6 +158,25 @@ def test_a_null_is_of_the_collection_without_decoys(place, tmp_path, capsys):
     without = json.loads(capsys.readouterr().out)["queries"][0]["null"]
     assert run([*asked, "--decoys", str(place / "decoys"), "--group-by", "folder"]) == 0
     assert json.loads(capsys.readouterr().out)["queries"][0]["null"] == without
+
+
+def test_a_null_judges_a_collection_with_decoys_as_without(cards, train, decoys):
+    null, queries = calibrate(train, count=9), cards.subset([3, IMAGES + 1])
+    alone, both = (null.judge(queries, images, rate=0.1) for images in (train, train.with_decoys(decoys)))
+    np.testing.assert_array_equal(both.z[:, :IMAGES], alone.z)
+    np.testing.assert_array_equal(both.z[:, IMAGES:].T, np.tile(alone.z.min(axis=1), (DECOYS, 1)))
+    assert (both.as_large, both.remark) == (alone.as_large, "")
+
+
+def test_numbers_of_images_are_without_decoys(cards, train, decoys, result):
+    shares = result.shares[0, :IMAGES] / result.shares[0, :IMAGES].sum()
+    assert result.effective_sources()[0] == pytest.approx(np.exp(-(shares * np.log(shares)).sum()), rel=1e-4)
+    queries = cards.subset([3, IMAGES + 1, len(cards) - 1])
+    view = look_closer(result, queries, train.with_decoys(decoys), 0).view
+    assert view["summary"]["images"] == IMAGES
+    assert ["Collection", f"{IMAGES} images"] in view["facts"]
+    assert ["Decoys", f"{DECOYS} pictures"] in view["facts"]
+    assert f"of {IMAGES}." in " ".join(view["headline"]["sentences"])
 
 
 def test_other_methods_refuse_decoys(place, capsys):

@@ -21,7 +21,7 @@ LAYERS = [
     ["schedule", "cache", "compute", "views", "frames"],
     ["latents"],
     ["recipe", "images"],
-    ["provenance"],
+    ["provenance", "likelihood"],
     ["nda_details", "null_details", "decoys", "copies", "facts"],
     ["attribution"],
     ["engines"],

@@ -191,8 +191,11 @@ fdr=None), Hit(index=0, id='a', score=1.0, share=0.25, error=None, chance=None, 
         return [[self.hit(query, i) for i in self.ranking(query)[::-1][:n]] for query in range(len(self.query_ids))]
 
     def effective_sources(self) -> NDArray[np.float64]:
-        """For each query the perplexity of its shares, (queries,): the number of equal shares spread as widely."""
-        shares = self.shares.astype(np.float64)
+        """For each query the perplexity of its shares, (queries,): the number of equal shares spread as widely.
+
+        Those of decoys do not count.
+        """
+        shares = self.shares[:, : len(self.train_ids) - self.decoys].astype(np.float64)
         total = shares.sum(axis=1, keepdims=True)
         p = np.divide(shares, total, out=np.zeros_like(shares), where=total > 0)
         logs = np.log(p, out=np.zeros_like(p), where=p > 0)

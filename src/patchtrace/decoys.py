@@ -46,17 +46,14 @@ class Decoys:
     def rates(self) -> NDArray[np.float64]:
         """For each image the false discovery rate of the list that ends with it, as an estimate: (images,).
 
-        ``decoys as large / images as large * images / decoys``, at most 1; that of a longer list, where it is less.
+        ``decoys as large / images as large * images / decoys``, at most 1.
         """
-        order = np.argsort(-self.shares, kind="stable")
-        rates = self._above(self.others, order) / self._above(self.shares, order) * (len(order) / len(self.others))
-        found = np.empty(len(order))
-        found[order] = np.minimum(1.0, np.minimum.accumulate(rates[::-1])[::-1])
-        return found
+        rates = self._above(self.others) / self._above(self.shares) * (len(self.shares) / len(self.others))
+        return np.asarray(np.minimum(1.0, rates))
 
-    def _above(self, some: Floats, order: NDArray[np.intp]) -> NDArray[np.intp]:
+    def _above(self, some: Floats) -> NDArray[np.intp]:
         """How many of some shares are as large as that of each image."""
-        return len(some) - np.searchsorted(np.sort(some), self.shares[order], side="left")
+        return np.asarray(len(some) - np.searchsorted(np.sort(some), self.shares, side="left"))
 
     def about(self, listed: int) -> dict[str, Any]:
         """Plain data: for the list of so many images."""

@@ -268,8 +268,8 @@ class NDADetails:
             others = int(ties(ordered[self.top :], ordered[len(listed) - 1], ordered[0], self.tolerance).sum())
             tie = " or tie with its last" if self.tolerance or others else ""
             found.append(
-                f"{sure} of these {len(listed)} belong to the list{tie} at {100 * self.confidence:g} %; "
-                f"{SENTENCES[self.ended[query]]}"
+                f"as far as noise goes, {sure} of these {len(listed)} belong to the list{tie} at "
+                f"{100 * self.confidence:g} %; {SENTENCES[self.ended[query]]}"
             )
             if self.ended[query] in (Ended.DRAWS, Ended.TIME) and sure == len(listed):
                 found[0] += ", shares are less precise than asked for"

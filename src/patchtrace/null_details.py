@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from patchtrace.checks import choice
 from patchtrace.errors import PatchtraceError
+from patchtrace.likelihood import Likelihood
 from patchtrace.short import short_repr
 
 Kind = Literal["controls", "members"]
@@ -73,6 +74,8 @@ class NullDetails:
     groups : mapping of str to list of float, default {}
         For each group of images a p-value for each query: how often the largest z of a control within the group is as
         large as that of the query.
+    likelihood : Likelihood, optional
+        How the statistic becomes a likelihood ratio.
 
     Examples
     --------
@@ -94,6 +97,7 @@ stands out at 1 %'
     tops: NDArray[np.float32]
     remark: str = ""
     groups: Mapping[str, list[float]] = field(default_factory=dict)
+    likelihood: Likelihood | None = None
 
     __repr__ = short_repr
 
@@ -143,15 +147,25 @@ stands out at 1 %'
         """Whether an image stands out for a query."""
         return self.p_of_image(query, index) <= self.rate
 
+    def undecided(self, query: int) -> bool:
+        """Whether a query is beyond all controls, but these are too few to say that it stands out."""
+        return not self.as_large[query] and p_value(0, self.controls) > self.rate
+
     def sentence(self, query: int) -> str:
         """What is known of a query, in one sentence."""
         count, p, least = self.as_large[query], self.p(query), p_value(0, self.controls)
         reach = f"; {self.controls} controls cannot show less than {least:.2g}" if least > self.rate else ""
         does = "it stands out" if p <= self.rate else "nothing stands out"
+        if self.undecided(query):
+            does = "too few to tell whether it stands out"
         return (
             f"{count or 'none'} of {self.controls} {CALLED[self.kind]} had a {self.statistic} as large "
             f"(p {p:.2g}{reach}): {does} at {100 * self.rate:g} %"
         )
+
+    def ratio_sentence(self, query: int) -> str:
+        """The likelihood ratio of a query in one sentence; empty where there is none."""
+        return self.likelihood.sentence(self.values[query]) if self.likelihood else ""
 
     def sentences_of_all(self) -> list[str]:
         """How many of the queries stand out, where there are several."""
@@ -176,8 +190,11 @@ stands out at 1 %'
             "kind": self.kind,
             "rate": self.rate,
             "stands_out": self.p(query) <= self.rate,
+            "undecided": self.undecided(query),
             "sentence": self.sentence(query),
             "remark": self.remark,
+            "likelihood_ratio": self.likelihood and self.likelihood.ratio(self.values[query]),
+            "likelihood_sentence": self.ratio_sentence(query),
             "usual_z": float(np.median(self.tops[query])),
         }
 
@@ -197,10 +214,12 @@ stands out at 1 %'
 
     def record(self) -> dict[str, Any]:
         """Everything as plain data, except the arrays."""
-        return {name: getattr(self, name) for name in PLAIN} | {"controls": self.controls}
+        more = {"controls": self.controls, "likelihood": self.likelihood and self.likelihood.record()}
+        return {name: getattr(self, name) for name in PLAIN} | more
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> NullDetails:
         """What :meth:`record` wrote, with its arrays."""
         fields: dict[str, Any] = {field: np.float32(arrays[name]) for name, field in NULL_ARRAYS.items()}
+        fields["likelihood"] = Likelihood.from_record(record.get("likelihood"))
         return cls(**{name: record[name] for name in PLAIN}, **fields)

@@ -12,7 +12,7 @@ import pytest
 from command import run
 from PIL import Image
 
-from patchtrace import Attribution
+from patchtrace import Attribution, Null
 from patchtrace.demo import postcards
 
 COMMON = ("--size", "16", "--preset", "patchtrace", "--draws", "1")
@@ -211,3 +211,13 @@ def test_a_small_collection_has_a_null_of_its_members_by_default(call, place, mo
 def test_without_time_there_is_no_null_of_members(call, place, limit):
     asked = ("attribute", place / "queries" / "new.png", "--train", place, "--size", "16", "--json")
     assert json.loads(call(*asked, *limit).stdout)["queries"][0]["null"] is None
+
+
+def test_calibrate_says_whether_a_likelihood_ratio_is_earned(call, place, tmp_path):
+    asked = ("calibrate", "--train", place / "train", "--controls", place / "others", "--size", "16", "-o", tmp_path)
+    done = call(*asked, "--likelihood-ratio")
+    known = Null.load(tmp_path).likelihood
+    assert f"likelihood ratio: Cllr {known.cllr:.2f} on held-out pictures" in done.stderr
+    query = place / "queries" / "mirrored.png"
+    shown = call("attribute", query, "--train", place / "train", "--null", tmp_path, *COMMON).stdout
+    assert ("likelihood ratio" in shown) == known.earned

@@ -22,6 +22,7 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding, ImageSet
 from patchtrace.images.sources import base as sources
 from patchtrace.images.sources.files import Folder
+from patchtrace.null.groups import labels_of
 
 COLOURS = {"red": [255, 0, 0], "lime": [0, 255, 0], "blue": [0, 0, 255]}
 RED, LIME, BLUE = COLOURS.values()
@@ -487,6 +488,25 @@ WRITERS = [
 ]
 
 
+@pytest.mark.parametrize(("name", "write"), WRITERS)
+def test_the_labels_of_a_table_are_the_folders_of_its_images(tmp_path, flat_png, name, write):
+    cells = [flat_png(colour) for colour in COLOURS]
+    write(tmp_path / name, pa.table({"artist": ["Ann", None, "Bob"], "image": cells}))
+    images = ImageSet.open(tmp_path / name)
+    assert images.ids == ("Ann/0", "1", "Bob/2")
+    assert labels_of(images.ids, "folder") == ("Ann", "(none)", "Bob")
+    assert first_pixels(images) == [RED, LIME, BLUE]
+
+
+@pytest.mark.parametrize(
+    "metadata", [b"{}", b"not json", b'{"info": {"features": {"label": {"_type": "ClassLabel"}}}}']
+)
+def test_a_table_with_other_metadata_has_no_labels(tmp_path, flat_png, metadata):
+    table = pa.table({"label": [1, 2, 3], "image": [flat_png(colour) for colour in COLOURS]})
+    write_parquet(tmp_path / "t.parquet", table.replace_schema_metadata({b"huggingface": metadata}))
+    assert ImageSet.open(tmp_path / "t.parquet").ids == ("0", "1", "2")
+
+
 @pytest.mark.parametrize("struct", [False, True], ids=["binary", "struct"])
 @pytest.mark.parametrize(("name", "write"), WRITERS)
 def test_the_image_column_of_a_table_is_read_in_order_with_row_numbers_as_ids(tmp_path, flat_png, name, write, struct):
@@ -665,6 +685,21 @@ def test_a_dataset_with_two_image_columns_needs_a_key(flat_png):
     with pytest.raises(PatchtraceError, match=r"which column.*\['red', 'blue'\]"):
         ImageSet.open(rows)
     assert first_pixels(ImageSet.open(rows, key="blue")) == [BLUE]
+
+
+def test_the_classes_of_a_dataset_are_the_folders_of_its_images(tmp_path, flat_png):
+    cells = [{"bytes": flat_png(colour), "path": None} for colour in COLOURS]
+    features = datasets.Features({"img": datasets.Image(), "kind": datasets.ClassLabel(names=["car", "horse"])})
+    rows = datasets.Dataset.from_dict({"img": cells, "kind": [1, 0, -1]}, features=features)
+    rows.to_parquet(tmp_path / "rows.parquet")
+    rows.save_to_disk(tmp_path / "rows")
+    arrow = next((tmp_path / "rows").glob("*.arrow"))
+    for place in (rows, tmp_path / "rows.parquet", arrow):
+        images = ImageSet.open(place)
+        assert images.ids == ("horse/0", "car/1", "2")
+        assert first_pixels(images) == [RED, LIME, BLUE]
+    with_two = rows.add_column("other", [0, 0, 1]).cast_column("other", datasets.ClassLabel(names=["a", "b"]))
+    assert ImageSet.open(with_two).ids == ("0", "1", "2")  # nobody knows which of them counts
 
 
 @pytest.mark.parametrize("key", [None, "label", "nothing"])

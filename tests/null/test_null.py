@@ -14,6 +14,7 @@ from patchtrace.demo import postcards
 from patchtrace.null import agreement as module
 from patchtrace.null.agreement import agreement, structure
 from patchtrace.null.alike import near_duplicates
+from patchtrace.null.calibration import AT_ONCE
 from patchtrace.null.collection import beside, standardised
 from patchtrace.null_details import p_value, stand_out
 from patchtrace.viewer.data import look_closer
@@ -229,15 +230,15 @@ def test_small_pictures_have_no_null():
 
 def test_killed_work_is_resumed(cards, train, tmp_path):
     def stop(done, total):
-        if done > 8 * len(train):
+        if done > (AT_ONCE + 3) * len(train):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        calibrate(train, count=12, checkpoint=tmp_path, progress=stop)
+        calibrate(train, count=AT_ONCE + 4, checkpoint=tmp_path, progress=stop)
     seen = []
-    resumed = calibrate(train, count=12, checkpoint=tmp_path, progress=lambda done, total: seen.append(done))
-    assert seen[0] == 5 * len(train)  # in one piece
-    np.testing.assert_array_equal(resumed.rows, calibrate(train, count=12).rows)
+    resumed = calibrate(train, count=AT_ONCE + 4, checkpoint=tmp_path, progress=lambda done, total: seen.append(done))
+    assert seen[0] == AT_ONCE * len(train)  # in one piece
+    np.testing.assert_array_equal(resumed.rows, calibrate(train, count=AT_ONCE + 4).rows)
 
 
 def test_hubs_are_near_most_controls(train, null):
@@ -269,10 +270,11 @@ def test_a_sentence_says_what_the_number_of_controls_cannot_show():
     z, tops = np.float32([[0.5, 3.0]]), np.float32([[1.0, 2.0, 2.5]])
     details = NullDetails("largest z", "controls", 0.01, [3.0], [0], z, tops)
     assert details.sentence(0) == (
-        "none of 3 control pictures had a largest z as large (p 0.25; 3 controls cannot show less than 0.25): nothing "
-        "stands out at 1 %"
+        "none of 3 control pictures had a largest z as large (p 0.25; 3 controls cannot show less than 0.25): "
+        "too few to tell whether it stands out at 1 %"
     )
     assert json.loads(json.dumps(details.about(0)))["p"] == 0.25
+    assert replace(details, as_large=[1]).sentence(0).endswith("nothing stands out at 1 %")
 
 
 @pytest.mark.parametrize(

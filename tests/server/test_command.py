@@ -48,6 +48,14 @@ def test_the_link_is_printed_and_the_browser_gets_another(opened, train):
     assert opened != [link]  # other users can see what a browser is started with: that link works once
 
 
+def test_a_small_collection_has_a_null_by_default(opened, tmp_path):
+    np.save(tmp_path / "train.npy", np.random.default_rng(0).integers(0, 256, (25, 16, 16, 3), dtype=np.uint8))
+    asked = ("--train", str(tmp_path / "train.npy"), "--no-open", "--seconds", "1000")
+    assert "leave-one-out over 19 members" in call(*asked).stderr
+    assert "leave-one-out" not in call(*asked, "--no-leave-one-out").stderr
+    assert call(*asked, "--controls", str(tmp_path / "train.npy"), "--null", str(tmp_path)).exit_code == 2
+
+
 def test_no_browser_is_opened_where_none_is_wanted(opened, train):
     assert call("--train", train, "--no-open").exit_code == 0
     assert opened == []

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from server.fakes import SECRET_TEXT, client_of, picture, running, submit, wait_for, with_metadata
 
-from patchtrace import NDA, ImageSet, PixelSimilarity, Recipe
+from patchtrace import NDA, ImageSet, PixelSimilarity, Recipe, calibrate
 from patchtrace.demo import postcards
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding
@@ -84,6 +84,31 @@ def test_progress_goes_from_nothing_to_all_once(method):
     assert len(set(watch.parts)) > 1
     assert "looking closer" in watch.remarks
     assert bool(answer.evidence) == (method.name == "nda")
+
+
+class Shown(Watch):
+    def __init__(self) -> None:
+        super().__init__()
+        self.headlines: list[dict] = []
+
+    def provisional(self, result) -> None:
+        self.headlines.append(result.view["headline"])
+
+
+@pytest.mark.parametrize("method", [NDA(Recipe.preset("quick")), PixelSimilarity()], ids=lambda method: method.name)
+def test_the_page_says_what_a_null_says(method):
+    cards = postcards(46, size=16)
+    train = cards.subset(range(5, 45))
+    work = QueryWork(method.fit(train), null=calibrate(train, count=19), rate=0.05)
+    assert ("Null", "19 pictures of the collection, each without itself") in work.facts()
+    for number, tone in ((7, "found"), (2, "usual")):
+        stream, watch = io.BytesIO(), Shown()
+        cards.picture(number).save(stream, "PNG")
+        view = work(work.read("a", stream.getvalue(), Limits()), watch).view
+        assert view["null"] == work.null.judge(cards.subset([number]), train, rate=0.05).about(0)
+        for headline in (view["headline"], *watch.headlines[1:]):
+            assert any("had a largest z as large" in sentence for sentence in headline["sentences"])
+        assert view["headline"]["tone"] == tone
 
 
 def test_a_picture_with_too_many_pixels_is_not_decoded():

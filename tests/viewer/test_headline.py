@@ -9,6 +9,7 @@ import pytest
 
 from patchtrace import Attribution
 from patchtrace.copies.verdict import Kind, Verdict
+from patchtrace.null_details import NullDetails
 from patchtrace.viewer.headline import headline
 
 HALF = ((0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5))
@@ -17,43 +18,35 @@ SHARES = np.float32([[0.3, 0.2, 0.1, 0.05]])
 IDS = ("a/b/1.png", "a/b/2.png", "a/c/3.png", "4.png")
 
 
-class Null:
-    """What a null says of a query, as far as the headline needs it."""
-
-    z = np.zeros((1, len(IDS)))
-
-    def __init__(self, stands_out: bool) -> None:
-        self._stands_out = stands_out
-
-    def about(self, query: int) -> dict[str, object]:
-        return {"stands_out": self._stands_out, "sentence": "3 of 99 controls had as much"}
-
-
-class WithNull(Attribution):
-    null: Null
+def null(as_large, controls=99):
+    """What a null says of a query that so many controls are as large as."""
+    z = np.float32([[0.0, 1.0, 4.0, 2.0]])
+    return NullDetails("largest z", "controls", 0.01, [4.0], [as_large], z, np.full((1, controls), 3, np.float32))
 
 
 def told(verdicts=None, null=None, shown=(0, 1, 2, 3)):
-    result = WithNull(SHARES, SHARES, ("q.png",), IDS, "nda", verdicts=() if verdicts is None else (verdicts,))
-    object.__setattr__(result, "null", null)
-    return headline(result, 0, list(shown), [0, 1, 2, 3])
+    result = Attribution(SHARES, SHARES, ("q.png",), IDS, "nda", verdicts=() if verdicts is None else (verdicts,))
+    return headline(replace(result, null=null), 0, list(shown), [0, 1, 2, 3])
 
 
 def test_what_was_found_comes_first_the_most_certain_before_the_best_ranked():
     changed = replace(PART, kind=Kind.CHANGED, changes=("mirrored", "cropped"))
-    words = told({0: Verdict(Kind.RESEMBLES), 1: PART, 2: changed}, Null(False))
+    words = told({0: Verdict(Kind.RESEMBLES), 1: PART, 2: changed}, null(3))
     assert words["tone"] == "found"
     expected = "c/3.png is a changed copy: mirrored, cropped; 1 more image has something in common with it"
     assert words["title"] == expected
     assert "50 % of the query and 50 % of the image: 14 points agree" in words["sentences"][0]
-    assert words["sentences"][-1] == "3 of 99 controls had as much."
+    expected = "3 of 99 control pictures had a largest z as large (p 0.04): nothing stands out at 1 %."
+    assert words["sentences"][-1] == expected
 
 
 @pytest.mark.parametrize(
     ("null", "tone", "title"),
     [
-        (Null(True), "unusual", "It stands out among controls"),
-        (Null(False), "usual", "Nothing stands out"),
+        (null(0), "unusual", "It stands out among controls"),
+        (null(3), "usual", "Nothing stands out"),
+        (null(0, controls=39), "open", "Beyond all of 39 controls, which are too few to tell"),
+        (null(1, controls=39), "usual", "Nothing stands out"),
         (None, "open", "No copy, and no part in common, was found"),
     ],
 )

@@ -28,6 +28,12 @@ UNFINISHED = "unfinished"
 @opts.control_key
 @click.option("--count", type=COUNT, default=USUAL, help="Number of pictures to compare.", show_default=True)
 @click.option("--seed", type=SEED, default=0, help="Seed of the choice, where there are more pictures.")
+@click.option(
+    "--likelihood-ratio",
+    is_flag=True,
+    help="Also calibrate a likelihood ratio, on pictures painted from the collection or with a square of it; it is "
+    "shown with results if it says something about held-out ones. Takes as long again.",
+)
 @opts.output("Directory for the null.", required=True)
 @opts.threads
 @opts.quiet
@@ -41,6 +47,7 @@ def calibrate(**options: Any) -> int:
     Examples:
       patchtrace calibrate --train photos.store --controls others/ -o null/
       patchtrace calibrate --train photos/ -o null/
+      patchtrace calibrate --train photos/ --controls others/ --likelihood-ratio -o null/
       patchtrace attribute query.png --train photos/ --null null/
 
     The same command resumes a run that was stopped or killed. After the collection has changed, run it again: until
@@ -57,6 +64,7 @@ def calibrate(**options: Any) -> int:
             count=options["count"],
             seed=options["seed"],
             threads=options["threads"],
+            likelihood_ratio=options["likelihood_ratio"],
             checkpoint=output / UNFINISHED,
             progress=progress,
         )
@@ -64,6 +72,9 @@ def calibrate(**options: Any) -> int:
     Cache(output / UNFINISHED).clear()
     for member, other in null.unusual_members():
         note(f"{member} and {other} may be near-duplicates: of these pictures the null says less", quiet=quiet)
+    if (known := null.likelihood) is not None:
+        shown = "it is shown with results" if known.earned else "it says nothing, and is not shown with results"
+        note(f"likelihood ratio: Cllr {known.cllr:.2f} on held-out pictures, {shown}", quiet=quiet)
     return ended(output, train.skipped + (controls.skipped if controls else ()), quiet=quiet)
 
 

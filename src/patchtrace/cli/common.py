@@ -173,7 +173,7 @@ def evidence_lines(result: Attribution, query: int, hits: Sequence[Hit]) -> list
     null = result.null
     assert null is not None
     marked = sum(null.stands_out(query, hit.index) for hit in hits)
-    lines = [null.sentence(query)]
+    lines = [null.sentence(query), *filter(None, [null.ratio_sentence(query)])]
     if marked:
         lines.append(f"*: {marked} of these {len(hits)} images stand out by their own z at {100 * null.rate:g} %")
     best = null.best(query)
@@ -219,7 +219,7 @@ def write_run(
 
 def note_rows(result: Attribution, output: Path, rows: int | None, *, quiet: bool) -> None:
     """Say so where the ranking on disk does not list all images."""
-    images = len(result.train_ids)
+    images = len(result.train_ids) - result.decoys
     if rows is not None and rows < images:
         note(
             f"the ranking in {output} lists {rows:,} of {images:,} images for each query: --rows all lists all",

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import click
-import numpy as np
 
 from patchtrace.attribution import Attribution
 from patchtrace.cli.common import Bar, note, progress_bar
@@ -60,12 +59,13 @@ def null_from(options: Mapping[str, Any], train: ImageSet) -> tuple[Null | None,
 
 
 def null_of_members(options: Mapping[str, Any], train: ImageSet, seconds: float | None) -> Null | None:
-    """A small null by leave-one-out, where a small part of the time limit allows one; None without a limit."""
+    """A small null by leave-one-out, if a tenth of the time limit is enough for one, which it takes on top of that."""
     if not options["leave_one_out"] or not seconds or not METHODS[options["method"]][0].name.startswith("nda"):
         return None
     with progress_bar("calibrating", options["quiet"]) as progress:
         null = calibrate_within(train.collection, MEMBERS_PART * seconds, threads=options["threads"], progress=progress)
-    note(OWN_MEMBERS.format(len(null)) if null else "", quiet=options["quiet"] or null is None)
+    if null is not None:
+        note(OWN_MEMBERS.format(len(null)), quiet=options["quiet"])
     return null
 
 
@@ -76,8 +76,8 @@ class Judging(Watch):
         self, bar: Bar, null: Null, queries: ImageSet, train: ImageSet, rate: float, labels: tuple[str, ...]
     ) -> None:
         super().__init__()
-        self.bar, self.null, self.queries, self.train = bar, null, queries, train.collection
-        self.rate, self.labels = rate, labels[: len(self.train)]
+        self.bar, self.null, self.queries, self.train = bar, null, queries, train
+        self.rate, self.labels = rate, labels
         self.details: list[NullDetails] = []
 
     @property
@@ -100,11 +100,7 @@ class Judging(Watch):
     def finished(self, result: Attribution) -> None:
         first = len(self.details)
         some = self.queries.subset(range(first, first + len(result.query_ids)))
-        details = self.null.judge(some, self.train, rate=self.rate, labels=self.labels)
-        if result.decoys:  # of which the null knows nothing
-            least = np.repeat(details.z.min(axis=1, keepdims=True), result.decoys, axis=1)
-            details = replace(details, z=np.concatenate([details.z, least], axis=1))
-        self.details.append(details)
+        self.details.append(self.null.judge(some, self.train, rate=self.rate, labels=self.labels))
         self.bar.finished(replace(result, null=self.details[-1]))
 
     def judged(self, result: Attribution) -> Attribution:

@@ -92,8 +92,8 @@ leave_one_out = under(
     click.option(
         "--leave-one-out/--no-leave-one-out",
         default=True,
-        help="Without --null and --controls: compare 99, 39 or 19 members of the collection with the others, if that "
-        "takes a tenth of --seconds at most, and say whether the query stands out among them.",
+        help="Without --null and --controls: first compare 99, 39 or 19 members of the collection with the others, if "
+        "that takes no more than a tenth of --seconds, and say whether the query stands out among them.",
         show_default=True,
     ),
 )

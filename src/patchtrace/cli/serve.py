@@ -12,6 +12,7 @@ import click
 
 from patchtrace.cli import options as opts
 from patchtrace.cli.common import note, printable
+from patchtrace.cli.evidence import check_evidence, null_from, null_of_members
 from patchtrace.cli.kinds import COUNT
 from patchtrace.cli.values import check_method, method_from, read_collection, recipe_for, seconds_from
 
@@ -29,6 +30,11 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @opts.draws
 @opts.views
 @opts.compute
+@opts.null
+@opts.leave_one_out
+@opts.controls
+@opts.control_key
+@opts.rate
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: any free port]")
 @click.option("--host", default="127.0.0.1", help="Address to listen on.")
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
@@ -42,6 +48,7 @@ def serve(context: click.Context, /, **options: Any) -> int:
       patchtrace serve --train photos/
       patchtrace serve --train photos/ --seconds 60 --port 8000 --no-open
       patchtrace serve --train photos/ --method embedding
+      patchtrace serve --train photos/ --null null/
 
     With nda the page explains the ranking patch by patch; with other methods it shows the ranking.
 
@@ -54,11 +61,15 @@ def serve(context: click.Context, /, **options: Any) -> int:
     from patchtrace.server import LocalServer, QueryWork
     from patchtrace.viewer.data import ATTRIBUTION
 
+    check_evidence(options)
     recipe, compute = check_method(context, options)
     train = read_collection(options)
     recipe = recipe_for(recipe, options, train)
     method = method_from(options, train, recipe, part=ATTRIBUTION)
-    work = QueryWork(method, compute, seconds_from(options, recipe))
+    seconds, null = seconds_from(options, recipe), null_from(options, train)
+    if null is None:
+        null = null_of_members(options, train, seconds)
+    work = QueryWork(method, compute, seconds, null=null, rate=options["rate"])
     names = ", ".join(Path(path).resolve().name for path in options["train"])
     facts = [("Collection", printable(names)), *work.facts()]
     server = LocalServer(work, host=options["host"], port=options["port"] or 0, facts=facts)

@@ -41,7 +41,7 @@ def attribution_html(result: Attribution) -> str:
     """Each query beside the images that it resembles most; without pixels at hand a table of names."""
     queries, images = (
         _count(len(result.query_ids), "query", "queries"),
-        _count(len(result.train_ids), "image", "images"),
+        _count(len(result.train_ids) - result.decoys, "image", "images"),
     )
     skipped = f", {len(result.skipped)} could not be read" if result.skipped else ""
     few = f"; the first {MOST_IMAGES} of each list" if len(result.train_ids) > MOST_IMAGES else ""

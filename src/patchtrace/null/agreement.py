@@ -116,7 +116,8 @@ class _Block:
     """Some images, ready to be compared with queries."""
 
     def __init__(self, images: Float32) -> None:
-        self._images, self._spectra = images, scipy.fft.rfft2(images)
+        self._images = images
+        self._spectra = scipy.fft.rfft2(np.ascontiguousarray(images.swapaxes(0, 1)))  # (channels, images, ...)
         self._size = images.shape[2:]
         self._norms: dict[tuple[int, int], Float32] = {}
         self._squares = _summed((images.astype(np.float64) ** 2).sum(axis=1))
@@ -136,9 +137,12 @@ class _Block:
     def _anywhere(self, template: Template) -> Float32:
         """The likelihood ratio of a template and each image, at its best place: (images,)."""
         height, width = template.height, template.width
-        # a template that lies within the image meets no other place by wrapping around
-        products = scipy.fft.irfft2((self._spectra * template.spectrum).sum(axis=1), self._size)
-        places = products[:, : self._size[0] - height + 1, : self._size[1] - width + 1]
+        products = self._spectra[0] * template.spectrum[0]
+        for channel, spectrum in zip(self._spectra[1:], template.spectrum[1:], strict=True):
+            products += channel * spectrum
+        # a template that lies within the image meets no other place by wrapping around; rows of others are not wanted
+        rows = scipy.fft.ifft(products, axis=1, overwrite_x=True)[:, : self._size[0] - height + 1]
+        places = scipy.fft.irfft(rows, self._size[1], axis=2)[:, :, : self._size[1] - width + 1]
         r = (places * self._inverse_norms(height, width)).max(axis=(1, 2)) / template.norm
         return _ratio(r, height * width)
 

@@ -7,20 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from patchtrace.cache import Cache, digest
 from patchtrace.checks import whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
+from patchtrace.likelihood import LEAST
 from patchtrace.null.agreement import LEAST_SIDE, WAYS, agreement
 from patchtrace.null.alike import near_duplicates
-from patchtrace.null.collection import Null, digests_of, ids_of
+from patchtrace.null.collection import Null, digests_of, ids_of, likelihood_of
+from patchtrace.null.planted import of_hosts, planted
 from patchtrace.progress import Counter, Progress
 
 #: Pictures that are compared by default: p-values down to 0.01.
 COUNT = 99
 #: Controls that are compared at once, and saved.
-AT_ONCE = 5
+AT_ONCE = 10
 #: Numbers of members that a null within a time limit may have, the one tried first is best; and what its speed is
 #: measured with: members, and images at most.
 MEMBERS, TRIED = (99, 39, 19), (2, 128)
@@ -39,6 +42,7 @@ def calibrate(
     count: int = COUNT,
     seed: int = 0,
     threads: int | None = None,
+    likelihood_ratio: bool = False,
     checkpoint: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Null:
@@ -58,6 +62,9 @@ def calibrate(
         Seed of that choice.
     threads : int, optional
         Number of threads; by default as many as there are cores.
+    likelihood_ratio : bool, default False
+        Also calibrate a likelihood ratio, on as many pictures that are planted: with a square of an image, or painted
+        from a few. It takes as long again.
     checkpoint : path, optional
         Directory in which unfinished work is kept until it is deleted.
     progress : callable, optional
@@ -86,33 +93,50 @@ def calibrate(
     places = np.sort(np.random.default_rng(seed).permutation(len(others))[:count])
     chosen = others.subset(places)
     cache = Cache(Path(checkpoint), "unfinished work") if checkpoint else None
-    key, counter = images.fingerprint(), Counter(progress, len(places) * len(images))
-    rows = np.empty((len(places), len(WAYS), len(images)), dtype=np.float32)
-    for start in range(0, len(places), AT_ONCE):
-        some = chosen.subset(range(start, min(start + AT_ONCE, len(places))))
-        shape = len(some), *rows.shape[1:]
-        known = digest("agreement", VERSION, key, some.fingerprint())
-        if cache and (found := cache.load(known, like={"rows": shape})):
-            rows[start : start + len(some)] = found["rows"]
-            counter.add(len(some) * len(images))
-            continue
-        rows[start : start + len(some)] = agreement(some, images, threads=threads, report=counter.add)
-        if cache:
-            cache.save(known, rows=rows[start : start + len(some)])
+    if likelihood_ratio and len(places) < LEAST:
+        raise PatchtraceError(f"a likelihood ratio needs {LEAST} controls at least, not {len(places)}")
+    counter = Counter(progress, (1 + likelihood_ratio) * len(places) * len(images))
+    rows = _compared(chosen, images, cache, threads, counter)
     if controls is None:
         for row, alike in zip(rows, near_duplicates(images, places), strict=True):
             row[:, alike] = np.nan
             if np.isnan(row).all():
                 raise AllAlikeError("all images of the collection are alike: give controls (--controls)")
+    likelihood = None
+    if likelihood_ratio:
+        allowed = np.asarray(~np.isnan(rows).any(axis=1))
+        made = _compared(planted(images, chosen, allowed, seed), images, cache, threads, counter)
+        for number in np.flatnonzero(of_hosts(len(made))):  # a host that is a member is not compared with itself
+            made[number][:, ~allowed[number]] = np.nan
+        likelihood = likelihood_of(rows, made)
     return Null(
         rows,
         "members" if controls is None else "controls",
         images.ids,
         ids_of(others, places),
         digests_of(images),
-        key,
+        images.fingerprint(),
         images.shape,
+        likelihood,
     )
+
+
+def _compared(
+    some: ImageSet, images: ImageSet, cache: Cache | None, threads: int | None, counter: Counter
+) -> NDArray[np.float32]:
+    """Agreement of some pictures with the collection, by and by, with what was done before."""
+    rows = np.empty((len(some), len(WAYS), len(images)), dtype=np.float32)
+    for start in range(0, len(some), AT_ONCE):
+        few = some.subset(range(start, min(start + AT_ONCE, len(some))))
+        known = digest("agreement", VERSION, images.fingerprint(), few.fingerprint())
+        if cache and (found := cache.load(known, like={"rows": (len(few), *rows.shape[1:])})):
+            rows[start : start + len(few)] = found["rows"]
+            counter.add(len(few) * len(images))
+            continue
+        rows[start : start + len(few)] = agreement(few, images, threads=threads, report=counter.add)
+        if cache:
+            cache.save(known, rows=rows[start : start + len(few)])
+    return rows
 
 
 def calibrate_within(

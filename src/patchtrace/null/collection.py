@@ -19,6 +19,7 @@ from patchtrace.checks import choice
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing, write_json
 from patchtrace.images import ImageSet
+from patchtrace.likelihood import Likelihood
 from patchtrace.null.agreement import WAYS, agreement
 from patchtrace.null.groups import numbered
 from patchtrace.null_details import CALLED, Kind, NullDetails, p_value
@@ -85,6 +86,8 @@ class Null:
         That of the collection.
     shape : (int, int, int)
         Channels, height and width of the images.
+    likelihood : Likelihood, optional
+        How a largest z becomes a likelihood ratio.
 
     Examples
     --------
@@ -104,6 +107,7 @@ class Null:
     digests: NDArray[np.uint64]
     fingerprint: str
     shape: tuple[int, int, int]
+    likelihood: Likelihood | None = None
 
     __repr__ = short_repr
 
@@ -137,7 +141,8 @@ class Null:
         Parameters
         ----------
         queries, train : ImageSet
-            The queries, and the collection as it is now. Images that are new are not tested (z 0).
+            The queries, and the collection as it is now. Images that are new are not tested (z 0), nor are decoys
+            (they have the least z).
         rate : float, default 0.01
             From which p-value something stands out.
         labels : sequence of str, optional
@@ -149,6 +154,7 @@ class Null:
         """
         if not isinstance(rate, float) or not 0 < rate < 1:
             raise PatchtraceError(f"rate is {rate!r}: use a number between 0 and 1, such as 0.01")
+        decoys, train = train.decoys, train.collection
         if train.shape != self.shape:
             raise PatchtraceError(
                 f"the null is of pictures of shape {self.shape}, and the collection has {train.shape}: use --size, or "
@@ -172,6 +178,7 @@ class Null:
             for name, p in _of_groups(standard, [labels[n] for n in places] if len(labels) else []).items():
                 groups.setdefault(name, []).append(p)
         values = z[:, places].max(axis=1)
+        z = np.pad(z, ((0, 0), (0, decoys)), mode="minimum")
         return NullDetails(
             STATISTIC,
             self.kind,
@@ -182,6 +189,8 @@ class Null:
             tops,
             change.sentence(),
             groups,
+            # it is of the collection as it was, and shown only if it says more than nothing
+            self.likelihood if self.likelihood and self.likelihood.earned and not any(change) else None,
         )
 
     def change(self, train: ImageSet) -> Change:
@@ -242,7 +251,8 @@ class Null:
     @cached_property
     def _record(self) -> dict[str, Any]:
         fields = {name: getattr(self, name) for name in PLAIN}
-        return {**fields, **{name: list(fields[name]) for name in ("train_ids", "control_ids", "shape")}}
+        lists = {name: list(fields[name]) for name in ("train_ids", "control_ids", "shape")}
+        return {**fields, **lists, "likelihood": self.likelihood and self.likelihood.record()}
 
     def save(self, directory: str | Path) -> Path:
         """Write the null to a directory: arrays, and last a manifest with checksums."""
@@ -278,7 +288,7 @@ class Null:
                 arrays[name] = np.load(path, allow_pickle=False)
             plain = {name: manifest[name] for name in PLAIN}
             plain |= {name: tuple(plain[name]) for name in ("train_ids", "control_ids", "shape")}
-            return cls(**arrays, **plain)
+            return cls(**arrays, **plain, likelihood=Likelihood.from_record(manifest.get("likelihood")))
         except PatchtraceError:
             raise
         except Exception as error:  # a file that was tampered with can raise nearly anything
@@ -323,6 +333,12 @@ def beside(rows: Float32, query: Float32) -> tuple[Values, Values]:
     """
     z = standardised(np.concatenate([rows, query[None]]))
     return z[-1], np.nanmax(z[:-1], axis=1)
+
+
+def likelihood_of(controls: Float32, planted: Float32) -> Likelihood:
+    """How a largest z becomes a likelihood ratio: from rows of controls, and of pictures that have sources."""
+    sources = [np.nanmax(beside(controls, row)[0]) for row in planted]
+    return Likelihood.fitted(np.array(sources), np.nanmax(standardised(controls), axis=1))
 
 
 def digests_of(images: ImageSet) -> NDArray[np.uint64]:

@@ -13,6 +13,8 @@ from patchtrace.images import Decoding, ImageSet
 from patchtrace.methods import Method
 from patchtrace.nda.pace import Clock
 from patchtrace.nda_details import Ended
+from patchtrace.null import Null
+from patchtrace.null_details import CALLED, NullDetails
 from patchtrace.progress import Watch
 from patchtrace.server.jobs import Limits
 from patchtrace.server.upload import Reader, Upload
@@ -32,6 +34,10 @@ class QueryWork:
         Engine, device, threads and memory of the explanation.
     seconds : float, optional
         Time limit for a query as a whole; by default none. The method has to leave the closer look its part of it.
+    null : Null, optional
+        What is usual for the collection, by which queries are judged.
+    rate : float, default 0.01
+        From which p-value something stands out.
 
     Examples
     --------
@@ -46,7 +52,15 @@ class QueryWork:
     'card-004'
     """
 
-    def __init__(self, method: Method, compute: Compute | None = None, seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        method: Method,
+        compute: Compute | None = None,
+        seconds: float | None = None,
+        *,
+        null: Null | None = None,
+        rate: float = 0.01,
+    ) -> None:
         train = method.train_
         pictures = train is not None and train.pixels.dtype == np.uint8 and train.shape[0] in (1, 3)
         if train is None or not (pictures or train.autoencoder):
@@ -55,6 +69,7 @@ class QueryWork:
                 "named, not float arrays"
             )
         self.method, self.compute, self.train, self.seconds = method, compute, train, seconds
+        self.null, self.rate = null, rate
         self.reader = Reader()
         channels, height, width = train.shape
         size, grey = (height, width), channels == 1
@@ -69,7 +84,8 @@ class QueryWork:
         unread = f", {len(self.train.skipped)} unreadable" if self.train.skipped else ""
         how, known = self.method.describe() or self.method.name, self.train.autoencoder
         size = f"{height} x {width}" + (f" latents of {known.name}" if known else "")
-        return [("Images", f"{len(self.train)}{unread}"), ("Compared at", size), ("Method", how)]
+        usual = [] if self.null is None else [("Null", f"{len(self.null)} {CALLED[self.null.kind].rstrip(',')}")]
+        return [("Images", f"{len(self.train)}{unread}"), ("Compared at", size), ("Method", how), *usual]
 
     def read(self, name: str, data: bytes, limits: Limits) -> Upload:
         """Decode an upload by the rules of the collection; raises ``Unreadable`` with the reason."""
@@ -87,13 +103,19 @@ class QueryWork:
         clock, pending, pictures = Clock(self.seconds), FIRST, dict[str, Image.Image]()
         # latents are made once, and not again by the method
         query = self.train.open_like(ImageSet(upload.pixels[None], (upload.name,), decoding=self.rules))
+        details: NullDetails | None = None
         for result in self.method.stream(query, progress=watch.part(0, ATTRIBUTION)):
+            result = replace(result, null=details)
             if result.nda is None:  # there is no closer look to wait for
                 continue
             if result.nda.ended[0] is not Ended.PROVISIONAL:
                 pending = RANKED
             watch.provisional(first_look(result, query, self.train, pending, frame=upload.frame, pictures=pictures))
             pending = BETTER
+            if self.null is not None and details is None:  # the first answer does not wait for it
+                details = self.null.judge(query, self.train, rate=self.rate)
+        if self.null is not None and result.null is None:
+            result = replace(result, null=details or self.null.judge(query, self.train, rate=self.rate))
         watch.remark("looking closer")
         answer = look_closer(
             result, query, self.train, compute=self.compute, frame=upload.frame, pictures=pictures,

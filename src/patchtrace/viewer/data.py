@@ -361,7 +361,7 @@ def evidence(pair: Pair) -> dict[str, Any]:
 def summary(result: Attribution, query: int, explanation: Explanation | None) -> dict[str, Any]:
     """How the shares are spread, and what more draws of the noise would change."""
     return {
-        "images": len(result.train_ids),
+        "images": len(result.train_ids) - result.decoys,
         "skipped": sum(item.of == "collection" for item in result.skipped),
         "effective_sources": float(result.effective_sources()[query]),
         "settled": ". ".join(result.remarks(query)),
@@ -379,7 +379,8 @@ def facts(result: Attribution, query: int, command: str) -> list[list[str]]:
     decoding = train["decoding"]
     rows = [
         ["Query", result.query_ids[query]],
-        ["Collection", f"{train['images']} images{skipped}"],
+        ["Collection", f"{train['images'] - result.decoys} images{skipped}"],
+        *([["Decoys", f"{result.decoys} pictures"]] if result.decoys else []),
         ["Compared at", f"{height} x {width} {unit(train)}, {channels} channel{'s' * (channels > 1)}"],
         ["Fingerprint of the collection", train["fingerprint"]],
         ["Fingerprint of the queries", queries["fingerprint"]],
@@ -391,7 +392,7 @@ def facts(result: Attribution, query: int, command: str) -> list[list[str]]:
     if "engine" in result.settings:
         rows.append(["Engine", str(result.settings["engine"])])
     if remarks := result.remarks(query):  # certain about the noise is not certain about a resemblance
-        rows.append(["Order of the list, as far as noise goes", ". ".join(remarks)])
+        rows.append(["Order of the list", ". ".join(remarks)])
     return [*rows, ["Command", command]] if command else rows
 
 

@@ -38,7 +38,7 @@ def headline(result: Attribution, query: int, shown: Sequence[int], listed: Sequ
     -------
     dict
         ``tone`` is ``"found"`` (a copy or a part in common), ``"unusual"`` (it stands out among controls), ``"usual"``
-        (it does not) or ``"open"`` (nobody knows); ``title`` a line, ``sentences`` what it rests on.
+        (it does not) or ``"open"`` (it is not known); ``title`` a line, ``sentences`` what it rests on.
 
     Examples
     --------
@@ -54,7 +54,9 @@ def headline(result: Attribution, query: int, shown: Sequence[int], listed: Sequ
     about = result.null.about(query) if result.null else None
     known = [(index, one) for index in listed if (one := result.verdict(query, index)) is not None]
     found = sorted(((index, one) for index, one in known if one.found), key=lambda each: ORDER.index(each[1].kind))
-    sentences = [_lead(result, query, shown), about["sentence"] + "." if about else ""]
+    sentences = [_lead(result, query, shown)]
+    if about:
+        sentences += [f"{_capital(about[name])}." for name in ("sentence", "likelihood_sentence") if about[name]]
     if found:
         tone, title = "found", _title(result, found)
         sentences.insert(0, _evidence(found[0][1]))
@@ -63,8 +65,11 @@ def headline(result: Attribution, query: int, shown: Sequence[int], listed: Sequ
             images = f"the first {len(known)} images" if len(known) > 1 else "the first image"
             sentences.insert(0, f"For copies {images} of the list {'were' if len(known) > 1 else 'was'} checked.")
         if about:
-            tone = "unusual" if about["stands_out"] else "usual"
-            title = "It stands out among controls" if about["stands_out"] else "Nothing stands out"
+            tone, title = "usual", "Nothing stands out"
+            if about["stands_out"]:
+                tone, title = "unusual", "It stands out among controls"
+            elif about["undecided"]:
+                tone, title = "open", f"Beyond all of {about['controls']} controls, which are too few to tell"
         else:
             tone, title = "open", NOT_FOUND if known else "The ranking, without a check for copies"
             sentences.append(
@@ -72,7 +77,7 @@ def headline(result: Attribution, query: int, shown: Sequence[int], listed: Sequ
                 "too. Whether this one is unusual was not measured."
             )
     if (nobody := result.nobody(query)) is not None and listed:
-        sentences += [f"{sentence[0].upper()}{sentence[1:]}." for sentence in nobody.sentences(len(listed))]
+        sentences += [f"{_capital(sentence)}." for sentence in nobody.sentences(len(listed))]
     return {"tone": tone, "title": title, "sentences": [sentence for sentence in sentences if sentence]}
 
 
@@ -100,7 +105,7 @@ def _lead(result: Attribution, query: int, shown: Sequence[int]) -> str:
     sentence = f"{_short(hits[0].id)} has the largest {word}, {percent(hits[0].share)}"
     if len(hits) > 1 and hits[1].share > 0:
         sentence += f", {lead(hits[0].share, hits[1].share)} that of the second ({percent(hits[1].share)})"
-    spread = f"{result.effective_sources()[query]:,.0f} equal ones, of {len(result.train_ids):,}"
+    spread = f"{result.effective_sources()[query]:,.0f} equal ones, of {len(result.train_ids) - result.decoys:,}"
     return f"{sentence}. The {word}s are spread as widely as over {spread}."
 
 
@@ -112,6 +117,10 @@ def lead(first: float, second: float) -> str:
     """
     times = first / second
     return f"{times:.1f} times" if times < 10 else f"{times:,.0f} times"
+
+
+def _capital(sentence: str) -> str:
+    return sentence[0].upper() + sentence[1:]
 
 
 def _short(name: str) -> str:

@@ -1,8 +1,14 @@
-"""Tables with an image column: Parquet and Arrow files, Hugging Face datasets."""
+"""Tables with an image column: Parquet and Arrow files, Hugging Face datasets.
+
+Ids are row numbers. Where a column says what class or artist an image is of, that is its folder: ``horse/17``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +17,15 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Unreadable
 from patchtrace.images.sources.base import Entries, Payload, Reading, Source
 
-#: Names that an image column usually has, in the order in which they are tried.
+#: Names that an image column usually has, in the order in which they are tried; and one of labels.
 IMAGE_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "webp", "picture", "bytes")
+LABEL_COLUMNS = ("label", "labels", "class", "artist", "author", "category", "style")
+#: Types of Arrow columns that hold text.
+TEXT = ("string", "large_string", "dictionary<values=string, indices=int32, ordered=0>")
 
 
 class Table(Source):
-    """The image column of a Parquet or Arrow file; ids are row numbers."""
+    """The image column of a Parquet or Arrow file."""
 
     kind = "a table"
     suffixes = (".parquet", ".arrow")
@@ -29,7 +38,8 @@ class Table(Source):
             if self.name.lower().endswith(".parquet"):
                 parquet = needed("pyarrow.parquet", self.place, "parquet").ParquetFile(self.place)
                 name, count = self._column(parquet.schema_arrow, reading), parquet.metadata.num_rows
-                batches = parquet.iter_batches(batch_size=256, columns=[name])
+                labels = Labels.of_table(parquet.schema_arrow)
+                batches = parquet.iter_batches(batch_size=256, columns=list({name, *labels.columns}))
             else:
                 source = pa.memory_map(str(self.place))
                 try:
@@ -38,7 +48,7 @@ class Table(Source):
                 except pa.ArrowInvalid:  # the streaming format, which Hugging Face writes
                     source.seek(0)
                     batches = reader = pa.ipc.open_stream(source)
-                name = self._column(reader.schema, reading)
+                name, labels = self._column(reader.schema, reading), Labels.of_table(reader.schema)
         except (pa.ArrowException, OSError) as error:
             raise PatchtraceError(f"cannot read {self.name} as a table: {error}") from error
 
@@ -46,8 +56,9 @@ class Table(Source):
             number = 0
             try:
                 for batch in batches:
-                    for cell in batch.column(batch.schema.get_field_index(name)):
-                        yield str(number), _payload(cell.as_py())
+                    columns = [batch.column(batch.schema.get_field_index(one)) for one in (name, *labels.columns)]
+                    for cell, *label in zip(*columns, strict=True):
+                        yield labels.id(number, *(one.as_py() for one in label)), _payload(cell.as_py())
                         number += 1
             except (pa.ArrowException, OSError) as error:
                 yield f"{number} and after", Unreadable(f"the table is damaged or cut short: {error}")
@@ -59,7 +70,7 @@ class Table(Source):
 
 
 class HuggingFace(Source):
-    """A Hugging Face dataset, decoded by our rules and not by its own; ids are row numbers."""
+    """A Hugging Face dataset, decoded by our rules and not by its own."""
 
     kind = "a dataset"
 
@@ -86,9 +97,58 @@ class HuggingFace(Source):
                 f"which column holds the images? key={column!r}, but the image columns are {images} "
                 f"of {list(dataset.features)}"
             )
-        raw = dataset.with_format(None).select_columns([chosen]).cast_column(chosen, datasets.Image(decode=False))
-        rows = ((str(number), _payload(row[chosen], paths=True)) for number, row in enumerate(raw))
+        labels = Labels.of_features({name: feature for name, feature in dataset.features.items() if name != chosen})
+        wanted = dataset.with_format(None).select_columns([chosen, *labels.columns])
+        raw = wanted.cast_column(chosen, datasets.Image(decode=False))
+        rows = (
+            (labels.id(number, *(row[one] for one in labels.columns)), _payload(row[chosen], paths=True))
+            for number, row in enumerate(raw)
+        )
         return Entries(rows, len(dataset) if hasattr(dataset, "__len__") else None)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The column that says what the images are of, if there is one, and what its numbers are called.
+
+    >>> Labels(("label",), ("car", "horse")).id(17, 1), Labels(("artist",)).id(17, "Ann"), Labels().id(17)
+    ('horse/17', 'Ann/17', '17')
+    """
+
+    columns: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+    def id(self, number: int, label: object = None) -> str:
+        """The id of a row, by its number and what its label column holds."""
+        if self.names and isinstance(label, int):
+            label = self.names[label] if 0 <= label < len(self.names) else None
+        return f"{label}/{number}" if isinstance(label, str) and label.strip("/ ") else str(number)
+
+    @classmethod
+    def of_features(cls, features: Mapping[str, Any]) -> Labels:
+        """Of the features of a Hugging Face dataset: a class with names, or text under a usual name."""
+        named = {name: tuple(map(str, getattr(one, "names", None) or ())) for name, one in features.items()}
+        text = {name for name, one in features.items() if getattr(one, "dtype", "") in ("string", "large_string")}
+        return cls._chosen(named, text)
+
+    @classmethod
+    def of_table(cls, schema: Any) -> Labels:
+        """The same of the schema of an Arrow table, in which a Hugging Face dataset keeps its features."""
+        try:
+            features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
+            kept = {name: one["names"] for name, one in features.items() if one.get("_type") == "ClassLabel"}
+        except (TypeError, KeyError, ValueError, AttributeError, RecursionError):
+            kept = {}
+        named = {name: tuple(map(str, some)) for name, some in kept.items() if isinstance(some, list)}
+        text = {field.name for field in schema if str(field.type) in TEXT}
+        return cls._chosen({name: some for name, some in named.items() if name in schema.names}, text)
+
+    @classmethod
+    def _chosen(cls, named: Mapping[str, tuple[str, ...]], text: AbstractSet[str]) -> Labels:
+        classes = [name for name, some in named.items() if some]
+        usual = [name for name in LABEL_COLUMNS if name in classes or name in text]
+        chosen = usual[:1] or (classes if len(classes) == 1 else [])
+        return cls(tuple(chosen), named.get(chosen[0], ()) if chosen else ())
 
 
 def _payload(cell: object, paths: bool = False) -> Payload:
