@@ -65,8 +65,9 @@ FITS, USUAL_DRAWS, LEAST_DRAWS, LEAST_LISTED = 2.2, 4, 2, 20
 SPARE = 1.2
 #: Draws of each level whose normalisers are kept: with them a few images can be explained without all others.
 EXPLAINED_DRAWS = 2
-#: Before a shortlist is chosen, so many times more images are looked at again, in pictures twice as large.
-CLOSER = 3
+#: Before a shortlist is chosen, so many times more images are looked at again, in pictures twice as large; or as many
+#: as this part of the time allows, where that is more.
+CLOSER, CLOSER_TIME = 3, 0.05
 #: Limit of images on a shortlist that is chosen by time, as a part of the collection.
 LISTED_PART = 0.1
 
@@ -235,24 +236,29 @@ class QueryRun:
         if count is None or count >= images:
             return
         assert self.coarse is not None
-        order = np.argsort(-self.coarse, kind="stable")
-        self._look_closer(np.sort(order[: CLOSER * count]))
+        self._look_closer(count, clock)
         order = np.argsort(-self.coarse, kind="stable")
         self._start(np.sort(order[:count]))
         if count == 0:
             self.ended = Ended.TIME
 
-    def _look_closer(self, places: Places) -> None:
-        """Coarse shares of some images once more, from pictures twice as large."""
+    def _look_closer(self, count: int, clock: Clock) -> None:
+        """Coarse shares of the best images once more, from pictures twice as large, to choose so many of them."""
         setting = self.setting
         assert setting.coarse is not None
         assert self.coarse is not None
         factor = setting.coarse.factor // 2
-        if factor < 2 or not len(places):
+        if factor < 2 or not count:
             return
+        recipe, larger = coarse_recipe(self.plan.recipe, factor), setting.train.smaller(factor)
+        some = CLOSER * count
+        if clock.limit < np.inf:
+            cost = sum(level.cost for level in Plan.of(recipe, larger.shape[1:]).levels)
+            some = max(some, int(CLOSER_TIME * max(0.0, clock.left) / (cost * setting.coarse.pace.unit())))
+        places = np.sort(np.argsort(-self.coarse, kind="stable")[:some])
         larger = setting.train.subset(places).smaller(factor)
         work = LocalWork(setting.engine, larger, setting.budget)
-        found = Coarse(coarse_recipe(self.plan.recipe, factor), larger, work, factor).shares(self.query, Watch.of(None))
+        found = Coarse(recipe, larger, work, factor).shares(self.query, Watch.of(None))
         # together they keep what they had beside all others
         self.coarse[places] = found * (self.coarse[places].sum() / max(found.sum(), 1e-300))
 
