@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scale import PICTURES, store_of
@@ -40,12 +40,23 @@ RULES = {
 SEEDS = (1, 2)
 #: Seed of the references, and the first of the photographs that are queries.
 REFERENCE_SEED, FIRST_QUERY = 1000, 200
-#: Queries, draw limit of their references, and the rules that are tried, for each number of images.
-PLANS: dict[int, tuple[int, int, tuple[str, ...]]] = {
-    500: (6, 24, ("new", "old")),
-    5_000: (3, 8, ("new", "old")),
-    50_000: (2, 2, ("new",)),
-    1_000_000: (1, 0, ("new",)),
+
+
+class Size(NamedTuple):
+    """What is done with so many images: queries with a reference, its draw limit, queries that are run, and rules."""
+
+    references: int
+    most_draws: int
+    queries: int
+    rules: tuple[str, ...]
+
+
+#: More queries than are run have a reference of 5,000 images: benchmarks/recall.py uses all of them.
+PLANS = {
+    500: Size(6, 24, 6, ("new", "old")),
+    5_000: Size(8, 8, 4, ("new", "old")),
+    50_000: Size(2, 4, 2, ("new",)),
+    1_000_000: Size(0, 0, 1, ("new",)),
 }
 #: A run without a time limit is given up after so many seconds.
 GIVEN_UP = 60.0
@@ -77,11 +88,11 @@ def query_of(number: int) -> ImageSet:
 
 def references(images: int) -> None:
     """Long exact runs, each until a level has reached the draw limit."""
-    queries, most, _ = PLANS[images]
-    for number in range(queries if most else 0):
+    size = PLANS[images]
+    for number in range(size.references):
         path = reference_path(images, number)
         if not path.exists():
-            rules = Stopping(tolerance=0, confidence=1 - 1e-9, precision=1e-9, most_draws=most)
+            rules = Stopping(tolerance=0, confidence=1 - 1e-9, precision=1e-9, most_draws=size.most_draws)
             method = NDA(replace(RECIPE, seed=REFERENCE_SEED), stopping=rules, checkpoint=WORK / "unfinished")
             begin = time.perf_counter()
             found = method.fit(collection(images)).attribute(query_of(number))
@@ -90,14 +101,17 @@ def references(images: int) -> None:
 
 
 def reference_path(images: int, number: int) -> Path:
-    return WORK / f"reference-{images}-{PLANS[images][1]}-{number}"
+    return WORK / f"reference-{images}-{PLANS[images].most_draws}-{number}"
+
+
+def reference_of(images: int, number: int) -> Attribution:
+    return Attribution.load(reference_path(images, number))
 
 
 def runs(images: int) -> None:
     """Every query with every rule and seed."""
-    queries, _, rules = PLANS[images]
-    for rule in rules:
-        for number in range(queries):
+    for rule in PLANS[images].rules:
+        for number in range(PLANS[images].queries):
             for seed in SEEDS:
                 key = f"{images}, {rule}, query {number}, seed {seed}"
                 if key not in known():
@@ -159,14 +173,14 @@ def table(images: int) -> None:
     names = "rule|compared|ended|first, s|in draws|end, s|in draws|two seeds|recall 10|with ties|recall 50|inside|off"
     print("| " + names.replace("|", " | ") + " |")
     print("|" + "---|" * (1 + names.count("|")))
-    for rule in PLANS[images][2]:
+    for rule in PLANS[images].rules:
         rows = [(number, row) for number, row in rows_of(images, rule)]
         if rows:
             print("| " + " | ".join(cells(images, rule, rows)) + " |")
 
 
 def rows_of(images: int, rule: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number in range(PLANS[images][0]):
+    for number in range(PLANS[images].queries):
         for seed in SEEDS:
             row = known().get(f"{images}, {rule}, query {number}, seed {seed}")
             if row:
@@ -178,7 +192,7 @@ def cells(images: int, rule: str, rows: list[tuple[int, dict[str, Any]]]) -> lis
         values = [value for value in values if value is not None]
         return f"{np.mean(values):.{digits}f}" if values else ""
 
-    pairs = [[row for other, row in rows if other == number] for number in range(PLANS[images][0])]
+    pairs = [[row for other, row in rows if other == number] for number in range(PLANS[images].queries)]
     shared = [(tied(*pair, 10) + tied(*pair[::-1], 10)) / 2 for pair in pairs if len(pair) == 2]
     judged = [judge(images, number, row) for number, row in rows]
     ends = [row["ended"] for _, row in rows]
@@ -208,10 +222,9 @@ def judge(images: int, number: int, row: dict[str, Any]) -> list[float | None]:
     """Recall of the best 10 of the reference, the same with ties, recall of its best 50, the part of the intervals
     that hold its shares (its best 50, where they were compared), and the mean share in units of its share.
     """
-    path = reference_path(images, number)
-    if not path.exists():
+    if number >= PLANS[images].references:
         return [None] * 5
-    truth = Attribution.load(path)
+    truth = reference_of(images, number)
     best = truth.ranking(0)
     recalls = [len(set(best[:top].tolist()) & set(row["list"][:top])) / top for top in (10, 50)]
     reference = {"list": best.tolist(), "shares": truth.shares[0, best].astype(float)}
@@ -234,7 +247,8 @@ STAGES = {each.__name__: each for each in (references, runs, table)}
 
 def main() -> None:
     words = sys.argv[1:]
-    asked = [int(word) for word in words if word.isdigit()] or [count for count, plan in PLANS.items() if plan[1]]
+    usual = [count for count, size in PLANS.items() if size.references]
+    asked = [int(word) for word in words if word.isdigit()] or usual
     stages = [word for word in words if not word.isdigit()] or list(STAGES)
     unknown = (set(asked) - set(PLANS)) | (set(stages) - set(STAGES))
     if unknown:

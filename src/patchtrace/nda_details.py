@@ -112,8 +112,8 @@ class ShortlistFacts:
         Images that were compared in all draws, and images in the collection.
     sampled : int
         Images outside of the shortlist that stand for all others in the normaliser.
-    coarse : Recipe, optional
-        What the coarse pass compared that chose the shortlist; None if it was chosen by draws that compared all images.
+    coarse : Recipe
+        What the coarse pass compared that chose the shortlist.
     recall : Recall, optional
         Recall measured for shortlists of this length; None if only longer ones were measured.
     """
@@ -121,19 +121,13 @@ class ShortlistFacts:
     images: int
     of: int
     sampled: int
-    coarse: Recipe | None
+    coarse: Recipe
     recall: Recall | None
 
     def sentences(self) -> list[str]:
         """How the result was made, and the measured recall of such results."""
         if not self.images:
             return [f"approximate: the coarse pass over {self.of:,} images, no share is known exactly"]
-        if self.coarse is None:
-            return [
-                f"approximate: the first draws compared all {self.of:,} images, later ones {self.images:,} that may "
-                "reach the list;",
-                "a sample stood for all others, and the errors include what that adds",
-            ]
         words = f"approximate: a coarse pass chose {self.images:,} of the {self.of:,} images"
         if self.recall is None:
             return [f"{words}; the recall of so short a list was not measured"]
@@ -146,14 +140,13 @@ class ShortlistFacts:
 
     def record(self) -> dict[str, Any]:
         """Plain data."""
-        coarse, recall = self.coarse and self.coarse.to_dict(), self.recall and self.recall._asdict()
-        return {**vars(self), "coarse": coarse, "recall": recall}
+        return {**vars(self), "coarse": self.coarse.to_dict(), "recall": self.recall and self.recall._asdict()}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> ShortlistFacts:
         """What :meth:`record` wrote."""
-        coarse = record["coarse"] and Recipe.from_dict(record["coarse"])
-        return cls(**{**record, "coarse": coarse, "recall": record["recall"] and Recall(**record["recall"])})
+        coarse, recall = Recipe.from_dict(record["coarse"]), record["recall"] and Recall(**record["recall"])
+        return cls(**{**record, "coarse": coarse, "recall": recall})
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,8 +40,9 @@ QUERY = np.clip(QUERY + np.random.default_rng(1).normal(0, 40, QUERY.shape), 0, 
 @pytest.fixture
 def _sampling(monkeypatch):
     """Sizes at which a small collection is sampled as a large one is."""
-    monkeypatch.setattr(query_run, "LEAST_SAMPLE", 60)
+    monkeypatch.setattr(query_run, "LEAST_SAMPLE", 100)
     monkeypatch.setattr(query_run, "SAMPLED", 1)
+    monkeypatch.setattr(query_run, "FROM_IMAGES", 300)
     monkeypatch.setattr("patchtrace.nda.method.COARSE_FROM", 0)
 
 
@@ -149,25 +150,23 @@ def test_a_fresh_result_of_a_shortlist_is_explained_with_its_own_samples():
 
 
 @pytest.mark.usefixtures("_sampling")
-def test_later_draws_compare_the_contenders_where_there_is_a_time_limit(tmp_path):
+def test_with_a_time_limit_the_contenders_of_a_large_collection_are_compared(tmp_path):
     rules = {"precision": 0.03, "top": 2}
     found = results(seconds=1e5, **rules)
     last = found[-1]
     assert last.method == "nda-shortlist"
     listed = last.nda.shortlist
-    assert (listed.of, listed.coarse) == (300, None)
-    assert 2 <= listed.images < 100
-    assert "a sample stood for all others" in " ".join(last.remarks(0))
-    # all have the first draw, and shares of their own
+    assert (listed.of, listed.images) == (300, 30)
+    assert "a coarse pass chose 30 of the 300 images" in " ".join(last.remarks(0))
+    # all of the list have the first draw, and shares of their own
     draws = last.nda.moments[4, 0]
-    assert (draws >= 1).all()
+    assert ((draws >= 1).sum(axis=1) == 30).all()
     assert (draws[:, last.ranking(0)[:2]].sum(axis=0) > 4).all()
     exact = results(**rules)[-1]
     assert exact.method == "nda"
     np.testing.assert_allclose(last.shares[0], exact.shares[0], atol=5 * last.nda.errors.max())
-    # of the first two draws, which are explained, one compared all images and one contenders and a sample
     assert explain(last, ImageSet.open(QUERY), ImageSet.open(TRAIN), images=10).sampled
-    # without a limit it is continued with all images, and stays approximate
+    # without a limit it is continued with the same list, and stays approximate
     more = NDA(replace(RECIPE, draws=80), stopping=Stopping(**rules)).fit(TRAIN)
     more = more.attribute(QUERY, start=Attribution.load(last.save(tmp_path)))
     assert more.nda.draws == [[80, 80]]
@@ -175,11 +174,11 @@ def test_later_draws_compare_the_contenders_where_there_is_a_time_limit(tmp_path
 
 
 @pytest.mark.usefixtures("_sampling")
-def test_after_one_draw_of_all_images_those_far_behind_get_no_more():
-    second = results(seconds=1e5, top=2)[2]  # after the coarse pass and one draw
+def test_after_one_draw_of_the_list_those_far_behind_get_no_more():
+    second = results(seconds=1e5, top=2)[2]  # after the coarse pass and one draw of the list
     draws = second.nda.moments[4, 0]
     assert (draws[:, second.ranking(0)[:2]] == 2).all()
-    assert 0 < (draws[0] == 1).sum() < len(TRAIN)
+    assert 0 < (draws[0] == 1).sum() < 30
     assert second.nda.errors is not None
 
 
@@ -224,8 +223,8 @@ def test_shares_by_contenders_are_unbiased_and_their_intervals_hold():
         shares, errors = truth.shares[0, best], truth.nda.errors[0, best]
         for seed in range(16):
             rules = Stopping(seconds=1e5, precision=0.06)
-            found = NDA(replace(recipe, seed=seed), stopping=rules).fit(train).attribute(query)
-            assert found.nda.shortlist.images < 1000
+            found = NDAShortlist(300, replace(recipe, seed=seed), stopping=rules).fit(train).attribute(query)
+            assert set(best) <= set(np.flatnonzero(found.nda.moments[4, 0, 0]))
             wide = np.hypot(found.nda.errors[0, best], errors)
             inside.append(np.abs(found.shares[0, best] - shares) < 1.96 * wide)
             ratios.append(found.shares[0, best].sum() / shares.sum())

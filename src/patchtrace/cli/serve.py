@@ -66,7 +66,9 @@ def serve(context: click.Context, /, **options: Any) -> int:
     train = read_collection(options)
     recipe = recipe_for(recipe, options, train)
     method = method_from(options, train, recipe, part=ATTRIBUTION)
-    seconds, null = seconds_from(options, recipe), null_from(options, train)
+    seconds, (null, unreadable) = seconds_from(options, recipe), null_from(options, train)
+    if unreadable:
+        note(f"{len(unreadable)} of the control pictures could not be read")
     if null is None:
         null = null_of_members(options, train, seconds)
     work = QueryWork(method, compute, seconds, null=null, rate=options["rate"])

@@ -32,6 +32,9 @@ PAIRS_OF_A_RUN, ANSWERS_OF_A_RUN = 10**9, 4_000_000
 REST_OF_THE_PROCESS = 200_000_000
 #: Groups of a sample of images, for the jackknife, and the least part of the listed images in a normaliser.
 GROUPS, LEAST_PART = 10, 1e-300
+#: The bias of one over a sampled normaliser falls with this power of the size of the sample: with less than the first,
+#: because a few images hold most of some patches (docs/stability.md).
+BIAS_POWER = 0.85
 #: What a block's answer is made of, as it waits: normaliser, share, colour.
 KINDS: tuple[type[np.floating[Any]], ...] = (np.float64, np.float32, np.float32)
 
@@ -41,6 +44,12 @@ class Rest(NamedTuple):
 
     images: ImageSet
     weights: Float64
+
+    @property
+    def unseen(self) -> float:
+        """Of the images that it stands for by chance, the part that is not in it."""
+        drawn = self.weights[self.weights > 1]
+        return 1 - len(drawn) / float(drawn.sum()) if len(drawn) else 0.0
 
 
 class Job(NamedTuple):
@@ -110,7 +119,7 @@ class LocalWork(NamedTuple):
                 blocks.add(result)
             if rest is not None:
                 groups = self._replace(train=rest.images).sums_of_groups(job, rest.weights, size)
-                blocks.count_in(groups)
+                blocks.count_in(groups, rest.unseen)
             yield blocks
 
     def sums_of_groups(self, job: Job, counts: Float64, size: int) -> Float64:
@@ -192,12 +201,13 @@ def summed_masses(part: Float64, block: BlockResult) -> Float64:
 def sampled_masses(work: LocalWork, job: Job, rests: Sequence[Rest]) -> tuple[Float64, Float64]:
     """Top-k masses where samples stand for all images that are not in the set: (versions, train).
 
-    ``rests`` has a sample for each version of the query. **Approximate**: see :func:`part_of_listed`. Also what its
-    correction takes away, for each version (versions,): where that is little, a smaller sample would do.
+    ``rests`` are the samples, each for equally many versions of the query. **Approximate**: see :func:`part_of_listed`.
+    Also what its correction takes away, for each sample: where that is little, a smaller one would do.
     """
     found, corrections = [], []
+    each = -(-len(job.query) // len(rests))
     for number, rest in enumerate(rests):
-        with work.compared(job.part(number, number + 1), rest=rest) as blocks:
+        with work.compared(job.part(number * each, (number + 1) * each), rest=rest) as blocks:
             if job.keep:
                 job.keep(blocks.log_normaliser)
             found.append(np.concatenate([summed_masses(part, block) for _, part, block in blocks], axis=1))
@@ -205,14 +215,15 @@ def sampled_masses(work: LocalWork, job: Job, rests: Sequence[Rest]) -> tuple[Fl
     return np.concatenate(found), np.array(corrections)
 
 
-def part_of_listed(groups: Float64) -> tuple[Float64, float]:
+def part_of_listed(groups: Float64, unseen: float = 1.0) -> tuple[Float64, float]:
     """The part of the listed images in the normaliser of all, from a sample of the others: (versions, patches).
 
     ``groups`` (versions, patches, 1 + groups) are the logs of what each group of the sample stands for, with the listed
     images as 1; the first group stands for itself alone, the other groups together for all others. That is unbiased.
     But one over an estimate is too large in the mean, much so where a few images hold most of a patch. The jackknife
-    takes most of that away: the same from all groups but one tells how the error depends on the size of the sample.
-    The second value is what it took away, over all patches, as a part of what is left.
+    takes most of that away: the same from all groups but one tells how the error depends on the size of the sample. It
+    is the less, the smaller the part of these others is that is not in the sample (``unseen``).
+    The second value is what that took away if all of them were unseen, over all patches, as a part of what is left.
 
     >>> groups = np.log([[[0.5] + [0.05] * 10]])  # ten groups that agree: listed and others are equal
     >>> part, correction = part_of_listed(groups)
@@ -225,8 +236,10 @@ def part_of_listed(groups: Float64) -> tuple[Float64, float]:
     others, count = sums.sum(axis=-1), sums.shape[-1]
     without = 1 / (certain[..., None] + (others[..., None] - sums) * (count / (count - 1)))
     plain = listed / (certain + others)
-    part = np.maximum(count * plain - (count - 1) * listed * without.mean(axis=-1), LEAST_PART)
-    return np.asarray(part), float(plain.sum() / part.sum()) - 1
+    # by so much more it would be too large with one group less
+    bias = (listed * without.mean(axis=-1) - plain) / ((count / (count - 1)) ** BIAS_POWER - 1)
+    part = np.maximum(plain - unseen * bias, LEAST_PART)
+    return np.asarray(part), float(bias.sum() / part.sum())
 
 
 class Blocks:
@@ -253,9 +266,9 @@ class Blocks:
         """The normaliser of the whole set: (versions, patches)."""
         return np.asarray(np.logaddexp(self._earlier_runs, self._current_run) - np.log(self._part))
 
-    def count_in(self, groups: Float64) -> None:
+    def count_in(self, groups: Float64, unseen: float) -> None:
         """Count others in the whole, of which groups of a sample tell: see :func:`part_of_listed`."""
-        self._part, self.correction = part_of_listed(groups - self.log_normaliser[..., None])
+        self._part, self.correction = part_of_listed(groups - self.log_normaliser[..., None], unseen)
 
     def within(self, log_normaliser: Float64) -> None:
         """Take the set as a part of a larger one, of which this is known."""

@@ -26,7 +26,7 @@ from patchtrace.methods.base import Method, Resources
 from patchtrace.nda.checkpoint import Checkpoint
 from patchtrace.nda.coarse import Coarse, coarse_factor, coarse_recipe
 from patchtrace.nda.plan import Plan, recipe_for_images
-from patchtrace.nda.query_run import EXPLAINED_DRAWS, QueryRun, Setting, together
+from patchtrace.nda.query_run import EXPLAINED_DRAWS, FROM_IMAGES, QueryRun, Setting, together
 from patchtrace.progress import Progress, Watch
 from patchtrace.recipe import DEFAULT_SECONDS, DEFAULT_SIZE, Recipe, Stopping
 
@@ -243,8 +243,11 @@ class NDA(Method):
         """
         factor = coarse_factor(train.shape[1:])
         work = len(train) * sum(level.cost for level in plan.levels)
-        asked = plan.recipe.draws == "auto" or self.stopping.seconds is not None
-        wanted = asked and factor > 1 and work > COARSE_FROM
+        if factor == 1:  # nothing is smaller: a coarse pass is a draw of all images, for a shortlist only
+            asked = self.stopping.seconds is not None and len(train) >= FROM_IMAGES
+        else:
+            asked = self.stopping.seconds is not None or plan.recipe.draws == "auto"
+        wanted = asked and work > COARSE_FROM
         if self._listed(train) is None and not wanted:
             return None
         small = train.smaller(factor)

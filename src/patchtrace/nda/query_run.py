@@ -1,8 +1,8 @@
 """One query of NDA: its draws so far, more of them, and what is known of it in the end.
 
-The first draw compares all images. With a time limit, later ones compare only those that may still reach the list, and
-a sample of all others, which stand for them in the normaliser. Where the limit is too short for all images, a coarse
-pass chooses a shortlist, and draws compare that in the same way. Without a limit all draws compare all images.
+Without a time limit all draws compare all images. With one, in a large collection, a coarse pass chooses a shortlist.
+The first draw compares that, later ones only those of it that may still reach the list; a sample of all others stands
+for them in the normaliser.
 """
 
 from __future__ import annotations
@@ -45,11 +45,14 @@ BEHIND = 0.3
 LEAST_SAMPLE, SAMPLED = 1000, 0.2
 #: At levels where a few images do not hold most of a patch, a smaller sample will do: one whose estimated bias (it is
 #: taken away) is this part of a share. Elsewhere a larger one is needed. Both within these parts of the usual size.
-CORRECTED, SMALLEST, LARGEST = 0.08, 0.125, 1.5
+CORRECTED, SMALLEST, LARGEST = 0.08, 0.125, 2.0
+#: Draws that have one sample, and are compared at once with it: a third less work. What they have in common by that is
+#: little beside the noise that they do not.
+SAMPLE_DRAWS = 4
 #: The part by which draws grow in a round.
 GROWTH = 0.3
-#: Draws compare contenders and a sample where that is at most this part of the collection.
-FOCUSED_PART = 0.5
+#: With a time limit, collections of this size or more have a shortlist: with fewer images the sample would be most.
+FROM_IMAGES = 4000
 #: The part of the progress that is for the coarse pass.
 COARSE_WORK = 0.1
 #: Images in the trial that times the first comparisons, and seconds that make it long enough to be believed: what a
@@ -57,13 +60,14 @@ COARSE_WORK = 0.1
 TRIAL, BELIEVED = 16, 0.5
 #: So many draws of all images must fit into the time (the first, and all work after it), or a shortlist is compared
 #: instead; it has to leave time for so many draws, or for the least, and must have so many images to be worth it.
-FITS, USUAL_DRAWS, LEAST_DRAWS, LEAST_LISTED = 2.2, 3, 2, 20
+FITS, USUAL_DRAWS, LEAST_DRAWS, LEAST_LISTED = 2.2, 4, 2, 20
 #: A given number of draws has to fit so many times.
 SPARE = 1.2
 #: Draws of each level whose normalisers are kept: with them a few images can be explained without all others.
 EXPLAINED_DRAWS = 2
-#: Before a shortlist is chosen, so many times more images are looked at again, in pictures twice as large.
-CLOSER = 3
+#: Before a shortlist is chosen, so many times more images are looked at again, in pictures twice as large; or as many
+#: as this part of the time allows, where that is more.
+CLOSER, CLOSER_TIME = 3, 0.05
 #: Limit of images on a shortlist that is chosen by time, as a part of the collection.
 LISTED_PART = 0.1
 
@@ -202,7 +206,8 @@ class QueryRun:
                 self._draw(None, [wanted] * len(self.moments), counted)
                 self.ended = Ended.FIXED
             if self.ended is None and not self.drawn:
-                self._draw(None, [1 if self._focused(clock) else 2] * len(self.moments), report)
+                once = self.listed is not None and clock.limit < np.inf
+                self._draw(None, [1 if once else 2] * len(self.moments), report)
             while self.ended is None:
                 yield
                 found = self.estimate()
@@ -216,12 +221,6 @@ class QueryRun:
             self.checkpoint.save(self._state())
         self.watch(1, 1)
         yield
-
-    def _focused(self, clock: Clock) -> bool:
-        """Whether the draws after the first one are likely to compare some images only."""
-        if clock.limit == np.inf:
-            return False
-        return self.listed is not None or FOCUSED_PART * len(self.setting.train) >= 2 * LEAST_SAMPLE
 
     def _counted(self, draws: int) -> Report:
         """Reports work until all levels have this number of draws."""
@@ -237,24 +236,29 @@ class QueryRun:
         if count is None or count >= images:
             return
         assert self.coarse is not None
-        order = np.argsort(-self.coarse, kind="stable")
-        self._look_closer(np.sort(order[: CLOSER * count]))
+        self._look_closer(count, clock)
         order = np.argsort(-self.coarse, kind="stable")
         self._start(np.sort(order[:count]))
         if count == 0:
             self.ended = Ended.TIME
 
-    def _look_closer(self, places: Places) -> None:
-        """Coarse shares of some images once more, from pictures twice as large."""
+    def _look_closer(self, count: int, clock: Clock) -> None:
+        """Coarse shares of the best images once more, from pictures twice as large, to choose so many of them."""
         setting = self.setting
         assert setting.coarse is not None
         assert self.coarse is not None
         factor = setting.coarse.factor // 2
-        if factor < 2 or not len(places):
+        if factor < 2 or not count:
             return
+        recipe, larger = coarse_recipe(self.plan.recipe, factor), setting.train.smaller(factor)
+        some = CLOSER * count
+        if clock.limit < np.inf:
+            cost = sum(level.cost for level in Plan.of(recipe, larger.shape[1:]).levels)
+            some = max(some, int(CLOSER_TIME * max(0.0, clock.left) / (cost * setting.coarse.pace.unit())))
+        places = np.sort(np.argsort(-self.coarse, kind="stable")[:some])
         larger = setting.train.subset(places).smaller(factor)
         work = LocalWork(setting.engine, larger, setting.budget)
-        found = Coarse(coarse_recipe(self.plan.recipe, factor), larger, work, factor).shares(self.query, Watch.of(None))
+        found = Coarse(recipe, larger, work, factor).shares(self.query, Watch.of(None))
         # together they keep what they had beside all others
         self.coarse[places] = found * (self.coarse[places].sum() / max(found.sum(), 1e-300))
 
@@ -268,9 +272,9 @@ class QueryRun:
         if image < clock.left / 4:
             some = max(1, min(TRIAL, int(clock.left / 20 / image)))
             image = self._trial(np.argsort(-self.coarse), some, clock)
-        if self._fits * images * image < clock.left:
-            return None
         fixed = self.plan.recipe.draws
+        if self._fits * images * image < clock.left and (fixed != "auto" or images < FROM_IMAGES):
+            return None
         for draws in (USUAL_DRAWS, LEAST_DRAWS) if fixed == "auto" else (fixed,):
             # a sample of others is compared with each list, and there is something to do besides
             room = int(0.8 * clock.left / (draws * image))
@@ -278,8 +282,9 @@ class QueryRun:
             if count >= LEAST_LISTED:
                 break
         count = count if count >= LEAST_LISTED else 0
+        needs = "a list needs several" if fixed == "auto" else f"{fixed} are wanted"
         self.watch.note(
-            f"one draw of all {images:,} images would take {in_words(images * image)}, the limit is "
+            f"one draw of all {images:,} images would take {in_words(images * image)}, {needs}, and the limit is "
             f"{in_words(clock.limit)}: "
             + (f"a coarse pass has chosen {count:,} of them" if count else "the answer is that of a coarse pass")
         )
@@ -309,10 +314,9 @@ class QueryRun:
             return Ended.TIME if clock.left <= 0 else None
         best = np.argsort(-found.mean, kind="stable")[: rules.top]
         chances, first = self._chances(found)[best], found.mean.max()
-        sure = chances >= rules.confidence
         ratios = found.error[best] / np.maximum(slack(found.mean[best], first, rules.precision), 1e-300)
-        known = ratios <= 1
-        self.watch.remark(f"{int((sure & known).sum())} of {len(best)} settled")
+        ready = (chances >= rules.confidence) & (ratios <= 1)
+        self.watch.remark(f"{int(ready.sum())} of {len(best)} settled")
         # errors fall with the square root of the draws
         self.settled = float(min(chances.mean() / rules.confidence, 1 / max(1.0, ratios.max()) ** 2))
         if self.settled >= 1:
@@ -321,25 +325,31 @@ class QueryRun:
 
     def _next_round(self, found: Estimate, clock: Clock) -> tuple[list[int], Places | None]:
         """The draws that each level has after the next round, and the images that it compares; None: all."""
-        rules, everything = self.setting.stopping, len(self.moments[0].mean)
+        rules = self.setting.stopping
         best = np.argsort(-found.mean, kind="stable")[: 2 * rules.top]
         contested: Places | None = None
-        if self.listed is not None or clock.limit < np.inf:
+        if self.listed is not None:
             contested = np.union1d(self._contenders(found), best)
             self._compare(len(contested))
-            if self.listed is None and self.compared + self.sampled > FOCUSED_PART * everything:
-                contested = None
-                self._compare(everything)
         if not np.isfinite(found.error).all():
             return [2] * len(self.moments), contested
         costs = [level.cost * self._each(number) for number, level in enumerate(self.plan.levels)]
         work = GROWTH * sum(cost * moments.most for cost, moments in zip(costs, self.moments, strict=True))
         if clock.limit < np.inf:
             work = min(work, 0.9 * max(0.0, clock.left) / self.pace.unit())
-        added = next_pairs(self.moments, best, costs, max(1.0, work), rules.most_draws)
+        added = next_pairs(self.moments, self._wanting(found, best), costs, max(1.0, work), rules.most_draws)
         if not any(added):
             self.ended = Ended.DRAWS
         return [moments.most + 2 * pairs for moments, pairs in zip(self.moments, added, strict=True)], contested
+
+    def _wanting(self, found: Estimate, best: Places) -> Places:
+        """Which of the best images draws are for: those with too large an error, those around the end of the list."""
+        rules = self.setting.stopping
+        errors = found.error[best] > slack(found.mean[best], found.mean.max(), rules.precision)
+        unsure = self._chances(found)[best] < rules.confidence
+        wanting = errors | unsure
+        wanting[rules.top :] = unsure[: rules.top].any()
+        return best[wanting] if wanting.any() else best
 
     def _contenders(self, found: Estimate) -> Places:
         """Images that may still reach the list."""
@@ -352,9 +362,8 @@ class QueryRun:
     # -- draws ------------------------------------------------------------------------------------------
 
     def _draw(self, images: Places | None, targets: list[int], report: Report) -> None:
-        """Draw until each level has reached its target, with some images or all, and with a sample of the others."""
+        """Draw until each level has reached its target: all images, or some of the shortlist and a sample of others."""
         setting = self.setting
-        everything = images is None and self.listed is None
         some = together(self.compared)
         ranges: list[list[tuple[int, int]]] = []
         for moments, target in zip(self.moments, targets, strict=True):
@@ -363,7 +372,7 @@ class QueryRun:
             done += len(half)
             ranges.append(half + [(first, min(first + some, target)) for first in range(done, target, some)])
         pieces = list(self.plan.walk(ranges))
-        if everything:
+        if self.listed is None:
             masses = setting.work.masses(job for piece in pieces for job in self._jobs(*piece, report))
         else:
             places = np.arange(len(self.moments[0].mean)) if images is None else images
@@ -399,22 +408,23 @@ class QueryRun:
             yield Job(query, step.comparison, report(step.cost), keep)
 
     def _sampled(self, number: int, draws: Draws, places: Places, report: Report) -> Iterator[Values]:
-        """Masses of some images in these draws of a level, at each scale; each draw has its own sample of others."""
+        """Masses of some images in these draws of a level, at each scale; a few draws each have a sample of others."""
         setting = self.setting
-        listed = places if self.listed is None else self.listed[places]
-        masses = self._expected(number)
+        assert self.listed is not None
+        listed, masses = self.listed[places], self._expected(number)
         others = np.setdiff1d(np.arange(len(masses)), listed, assume_unique=True)
         count = self._sample_of(number)
         chances = chances_of(masses[others], count)
         rests = [
-            rest_of(setting.train, others, chances, np.random.default_rng((self.plan.recipe.seed, draws.t, draw, 1)))
-            for draw in range(draws.first, draws.last)
+            rest_of(setting.train, others, chances, np.random.default_rng((self.plan.recipe.seed, draws.t, first, 1)))
+            for first in range(draws.first, draws.last, SAMPLE_DRAWS)
         ]
         work = LocalWork(setting.engine, setting.train.subset(listed), setting.budget)
         for job in self._jobs(number, draws, report):
             found, biases = sampled_masses(work, job, rests)
-            self.samples[:, number] /= 2  # the last ones count most: contenders get fewer
-            self.samples[:, number] += len(biases), count * biases.sum()
+            if count < len(others):  # else there is nothing to learn from
+                self.samples[:, number] /= 2  # the last ones count most: contenders get fewer
+                self.samples[:, number] += len(biases), count * biases.sum()
             yield found
 
     def _expected(self, number: int) -> Values:
@@ -422,14 +432,11 @@ class QueryRun:
 
         What the other levels say counts as much as what its own few draws do.
         """
-        known = [moments.mean for moments in self.moments if moments.most]
-        mean = (self.moments[number].mean + np.mean(known, axis=0)) / 2 if known else None
-        if self.listed is None:
-            return np.asarray(mean)
         assert self.coarse is not None
         expected = self.coarse * self.plan.patches
-        if mean is not None:
-            expected[self.listed] = mean
+        known = [moments.mean for moments in self.moments if moments.most]
+        if known:
+            expected[self.listed] = (self.moments[number].mean + np.mean(known, axis=0)) / 2
         return expected
 
     # -- what is known ----------------------------------------------------------------------------------
@@ -490,14 +497,11 @@ class QueryRun:
     def _shortlist(self) -> ShortlistFacts | None:
         """How the result is approximate; None if all draws compared all images."""
         images = len(self.setting.train)
-        if self.listed is not None or not self.drawn:
-            count = 0 if self.listed is None else len(self.listed)
-            coarse = self.setting.coarse.recipe if self.setting.coarse else self.plan.recipe
-            return ShortlistFacts(count, images, self.sampled, coarse, measured_recall(count / images))
-        in_all = np.all([moments.draws == moments.most for moments in self.moments], axis=0)
-        if in_all.all():
+        if self.listed is None and self.drawn:
             return None
-        return ShortlistFacts(int(in_all.sum()), images, self.sampled, None, None)
+        count = 0 if self.listed is None else len(self.listed)
+        coarse = self.setting.coarse.recipe if self.setting.coarse else self.plan.recipe
+        return ShortlistFacts(count, images, self.sampled, coarse, measured_recall(count / images))
 
     def _parts(self) -> NDArray[np.float32]:
         """What each level and scale adds to the scores, in the mean over draws: (parts, 1, train)."""
