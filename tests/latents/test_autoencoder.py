@@ -37,7 +37,9 @@ def test_taef2_computes_what_its_layout_says(weights):
 def test_half_precision_is_off_by_at_most_one_part_in_2048(weights):
     by_hand = encoded_by_hand(PICTURES, arrays(weights))
     latents = load_autoencoder(f"taef2:{weights}").encode(PICTURES).astype(np.float64)
-    assert np.abs(latents - by_hand).max() <= np.abs(by_hand).max() * (1 / 2048 + 1e-5)
+    off = np.abs(latents - by_hand)
+    assert (off <= np.abs(by_hand) * (1 / 2048) + 1e-5).all()  # each of them, but for the rounding of the network
+    assert off.max() > np.abs(by_hand).max() / 20000  # it is half precision, not single
 
 
 def test_bytes_floats_and_grey_are_encoded_alike(weights):
