@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from command import run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patchtrace import NDA, Attribution, PatchtraceError, Recipe, calibrate
+from patchtrace import NDA, Attribution, ImageSet, PatchtraceError, Recipe, Stopping, calibrate
 from patchtrace.decoys import Decoys
 from patchtrace.demo import postcards
 from patchtrace.images.pixels import JoinedPixels
@@ -105,8 +106,33 @@ def test_joined_pixels_are_those_of_both(train, decoys, places):
     np.testing.assert_array_equal(both.select(np.array(places))[:], whole[places])
     np.testing.assert_array_equal(both[np.array(places)], whole[places])
     np.testing.assert_array_equal(both[10:14], whole[10:14])
-    np.testing.assert_array_equal(both[-1], whole[-1])
+    for key in (-1, slice(-9, -7), np.array([-15, 2]), np.arange(len(whole)) % 5 == 0):
+        np.testing.assert_array_equal(both[key], whole[key])
     np.testing.assert_array_equal(np.asarray(both), whole)
+
+
+def test_decoys_of_another_kind_are_refused(train, decoys):
+    floats = ImageSet.open(decoys.pixels[:].astype(np.float32) / 127.5 - 1)
+    with pytest.raises(PatchtraceError, match="they are float arrays, and it holds 8-bit pictures"):
+        train.with_decoys(floats)
+
+
+def test_a_list_is_settled_without_its_decoys(cards, train):
+    query = cards.subset([3])
+    alike = cards.subset([3] * 4)  # far ahead of the images
+    stopping = Stopping(top=3, most_draws=16)
+    result = (
+        NDA(replace(Recipe.preset("patchtrace"), draws="auto"), stopping=stopping)
+        .fit(train.subset([n for n in range(IMAGES) if n != 3]).with_decoys(alike))
+        .attribute(query)
+    )
+    assert result.nobody(0).share > 0.5
+    assert sum(hit.chance for hit in result.top(3)[0]) > 1
+    assert not result.nda.chances[0, -4:].any()
+
+
+def test_without_a_list_nothing_is_said_of_decoys(result):
+    assert result.to_json(0)["queries"][0]["decoys"] is None
 
 
 def test_decoys_of_another_shape_are_refused(train):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import patchtrace as pt
+from patchtrace.attribution import Hit
 from patchtrace.demo import postcards
 
 LIBRARIES = ["pandas", "polars", "arrow"]
@@ -54,8 +55,21 @@ def test_a_frame_holds_the_rows(result, library, top):
 def test_numbers_are_numbers_even_where_none_is_known(cards):
     result = pt.RandomScores().fit(cards).attribute(cards.subset([0]))
     assert result.frame().dtypes["share"] == np.float64
+    assert all(result.frame().dtypes[name] == np.float64 for name in Hit._fields if name not in ("index", "id"))
     assert str(result.frame(library="polars").schema["z"]) == "Float64"
     assert str(result.frame(library="arrow").schema.field("error").type) == "double"
+
+
+def test_a_dataset_of_other_pictures_is_refused(result, cards):
+    with pytest.raises(pt.PatchtraceError, match="not the images of the result"):
+        result.dataset(train=cards.subset([1, 0, 2, 3, 4, 5, 6, 7]))
+
+
+def test_a_result_is_copied_without_its_pictures(result):
+    assert result.pictures
+    state = result.__getstate__()
+    assert state["pictures"] is None
+    assert state["scores"] is result.scores
 
 
 def test_an_unknown_library_is_refused_with_the_nearest(result):

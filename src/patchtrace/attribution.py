@@ -19,7 +19,7 @@ from patchtrace.checks import choice
 from patchtrace.copies.check import CHECKED, checked
 from patchtrace.copies.verdict import Verdict
 from patchtrace.decoys import Decoys
-from patchtrace.display import shown
+from patchtrace.display import printable, shown
 from patchtrace.errors import PatchtraceError
 from patchtrace.facts import facts_of_set
 from patchtrace.files import replacing, write_csv, write_json
@@ -150,7 +150,8 @@ fdr=None), Hit(index=0, id='a', score=1.0, share=0.25, error=None, chance=None, 
         known = [name for name in ("nda", "null", "verdicts") if getattr(self, name)]
         also = f", with {', '.join(known)}" if known else ""
         queries = "1 query" if len(self.query_ids) == 1 else f"{len(self.query_ids)} queries"
-        return f"<Attribution by {self.method}: {queries}, {len(self.train_ids)} images{also}>"
+        images = f"{len(self.train_ids) - self.decoys} images"
+        return f"<Attribution by {printable(self.method)}: {queries}, {images}{also}>"
 
     @property
     def has_shares(self) -> bool:
@@ -288,9 +289,16 @@ fdr=None), Hit(index=0, id='a', score=1.0, share=0.25, error=None, chance=None, 
         -------
         Attribution
         """
-        if queries.ids != self.query_ids or train.ids != self.train_ids:
-            raise PatchtraceError("these are not the images of the result: open what was attributed, in the same order")
+        self._check_pictures(queries, train)
         return replace(self, pictures=(queries, train))
+
+    def _check_pictures(self, queries: ImageSet | None, train: ImageSet | None) -> None:
+        if (queries and queries.ids != self.query_ids) or (train and train.ids != self.train_ids):
+            raise PatchtraceError("these are not the images of the result: open what was attributed, in the same order")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied to other processes and caches: without the pictures, which may be any number."""
+        return self.__dict__ | {"pictures": None}
 
     def _repr_html_(self) -> str | None:
         return shown(self)
@@ -486,6 +494,7 @@ fdr=None), Hit(index=0, id='a', score=1.0, share=0.25, error=None, chance=None, 
         >>> listed[0]["id"], listed[0]["image"].size, listed.num_rows
         ('card-002', (32, 32), 3)
         """
+        self._check_pictures(queries, train)
         hits = self.top(len(self.train_ids) if top is None else top)
         pictures = {}
         if queries is not None:
@@ -508,7 +517,7 @@ fdr=None), Hit(index=0, id='a', score=1.0, share=0.25, error=None, chance=None, 
                 "effective_sources": float(sources) if self.has_shares else None,
                 "remarks": self.remarks(query),
                 "null": self.null and self.null.about(query),
-                "decoys": nobody.about(len(hits[query])) if (nobody := self.nobody(query)) else None,
+                "decoys": nobody.about(len(hits[query])) if (nobody := self.nobody(query)) and hits[query] else None,
                 "ranking": [
                     self._record(hit) | ({"verdict": one.record()} if (one := self.verdict(query, hit.index)) else {})
                     for hit in hits[query]

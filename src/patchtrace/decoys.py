@@ -32,7 +32,8 @@ class Decoys:
     [0.0, 1.0, 0.75]
     >>> print("\\n".join(nobody.sentences(listed=2)))
     none of them: 40 %, the share of 2 decoys (40 % if all pictures had the same)
-    of the first 2 images about 75 % are there by chance: 1 decoy has as large a share (each counts 75 %)
+    of the first 2 images an estimated 75 % are there by chance: 1 decoy has as large a share (each counts 75 %), if \
+decoys are pictures of the same kind
     """
 
     shares: Floats
@@ -73,9 +74,10 @@ class Decoys:
         about = self.about(listed)
         count, images = about["as_large"], f"{about['listed']} images" if about["listed"] > 1 else "image"
         have = f"{count or 'no'} decoy{' has' if count == 1 else 's have'}"
+        rate, each = (100 * about[name] for name in ("false_discovery_rate", "of_each"))
         return [
             f"none of them: {100 * about['share']:.3g} %, the share of {about['decoys']} decoys "
             f"({100 * about['by_number']:.3g} % if all pictures had the same)",
-            f"of the first {images} about {100 * about['false_discovery_rate']:.0f} % are there by chance: {have} as "
-            f"large a share (each counts {100 * about['of_each']:.0f} %)",
+            f"of the first {images} an estimated {rate:.0f} % are there by chance: {have} "
+            f"as large a share (each counts {each:.2g} %), if decoys are pictures of the same kind",
         ]

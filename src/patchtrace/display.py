@@ -1,4 +1,7 @@
-"""How results show themselves in a notebook. Results know nobody who draws, so what draws them registers here."""
+"""How results show themselves, on a terminal and in a notebook.
+
+Results know nobody who draws, so what draws them registers here.
+"""
 
 from __future__ import annotations
 
@@ -20,3 +23,12 @@ def shown(result: object) -> str | None:
         return html_of(result)
     except Exception:  # pixels of a store that is gone, a damaged file, any shape of latents
         return None
+
+
+def printable(text: str) -> str:
+    """A name with everything escaped that a terminal must not get: file names can contain escape sequences.
+
+    >>> printable("a\\x1b[31mb")
+    'a\\\\x1b[31mb'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -16,7 +16,7 @@ from patchtrace.files import replacing
 
 Library = Literal["pandas", "polars", "arrow"]
 #: Columns of numbers that may be unknown: NaN in pandas, null in the others.
-NUMBERS = ("score", "share", "error", "chance", "z", "scale", "turn", "agreement")
+NUMBERS = ("score", "share", "error", "chance", "z", "fdr", "scale", "turn", "agreement")
 
 Columns = dict[str, list[Any]]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from patchtrace.checks import brief, choice, nearest, positive, store, whole
+from patchtrace.display import printable
 from patchtrace.errors import PatchtraceError
 from patchtrace.schedule import NAMES, Schedule
 from patchtrace.views import FLIPS, MOST_PICTURES, View, view_names
@@ -194,7 +195,7 @@ class Recipe:
 
     def __repr__(self) -> str:
         schedule = self.schedule if isinstance(self.schedule, str) else self.schedule.name
-        return f"<Recipe {self.summary()}, schedule {schedule}{f' ({self.note})' if self.note else ''}>"
+        return f"<Recipe {self.summary()}, schedule {schedule}{f' ({printable(self.note)})' if self.note else ''}>"
 
     def noise_at(self, t: int) -> tuple[float, float]:
         """Factors of picture and noise at timestep ``t``.

@@ -111,7 +111,43 @@ def test_every_form_gives_the_same_scores(form, names, tmp_path):
     truth = about(*ids)
     found = read_scores(form(tmp_path / "mine", truth), truth)
     assert found.name == "mine"
-    np.testing.assert_array_equal(found.variants[""], SCORES.astype(np.float32))
+    np.testing.assert_array_equal(found.variants[""].astype(np.float32), SCORES.astype(np.float32))
+
+
+def test_a_file_that_names_its_images_may_have_them_in_another_order(tmp_path):
+    """Also where the names are numbers."""
+    truth, order = about(tuple("01234"), tuple("01")), [4, 2, 0, 1, 3]
+    head = ["", *(str(place) for place in order)]
+    path = write_csv(tmp_path / "a.csv", [head, ["1", *SCORES[1, order]], ["0", *SCORES[0, order]]])
+    np.testing.assert_allclose(read_scores(path, truth).variants[""], SCORES)
+
+
+def test_numbers_keep_their_digits(tmp_path, truth):
+    for number, values in enumerate((SCORES * 1e300, 1e9 + SCORES, SCORES * 1e-60)):
+        np.save(tmp_path / f"{number}.npy", values)
+        np.testing.assert_array_equal(read_scores(tmp_path / f"{number}.npy", truth).variants[""], values)
+
+
+def test_names_like_formulas_are_found_again(tmp_path):
+    truth = about(("-a.png", "=b.png", *TRAIN[2:]), QUERIES)
+    found = read_scores(exported_csv(tmp_path / "mine", truth), truth)
+    np.testing.assert_allclose(found.variants[""], SCORES.astype(np.float32))
+
+
+def test_names_that_are_no_names_are_not_read(tmp_path, truth):
+    np.savez_compressed(tmp_path / "a.npz", scores=SCORES, train_ids=np.zeros(1000, "S40000"))
+    with pytest.raises(PatchtraceError, match="use 5 names"):
+        read_scores(tmp_path / "a.npz", truth)
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path, truth):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = [*TRAIN[:4], TRAIN[0]]
+    pq.write_table(pa.Table.from_arrays([pa.array(column) for column in SCORES.T], names=names), tmp_path / "a.parquet")
+    with pytest.raises(PatchtraceError, match="two of its columns have the same name"):
+        read_scores(tmp_path / "a.parquet", truth)
 
 
 def test_all_suffixes_are_tried_here(tmp_path, truth):
@@ -130,7 +166,7 @@ def test_an_npz_can_say_what_it_is_about(tmp_path, truth):
     [
         ({"train_ids": ("other", *TRAIN[1:])}, "number 0 is 'train/0.png' in the truth and 'other'"),
         ({"query_ids": ("p", "x")}, "of the queries, number 1 is 'q, with a comma' in the truth and 'x'"),
-        ({"query_ids": ("p",)}, "about 2 queries, the result about 1"),
+        ({"query_ids": ("p",)}, "use 2 names"),
         ({"facts": json.dumps({"train": {"fingerprint": "other"}})}, "the training images .* have other pixels"),
         ({"facts": "{"}, "no readable arrays"),
     ],

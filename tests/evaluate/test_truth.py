@@ -254,6 +254,12 @@ def test_published_subsets_of_every_form(tmp_path, form, suffix):
     np.testing.assert_array_equal(read_subsets(path, 11), MASKS)
 
 
+def test_packed_subsets_may_be_as_many_as_images(tmp_path):
+    masks = np.random.default_rng(1).random((11, 11)) < 0.5
+    np.save(tmp_path / "subsets.npy", np.packbits(masks, axis=1))
+    np.testing.assert_array_equal(read_subsets(tmp_path / "subsets.npy", 11), masks)
+
+
 @pytest.mark.parametrize(
     ("array", "says"),
     [

@@ -19,6 +19,7 @@ from tqdm import tqdm
 from patchtrace.attribution import Attribution, Hit, TableFormat
 from patchtrace.cli.helptext import colour
 from patchtrace.cli.kinds import DEFAULT_ROWS
+from patchtrace.display import printable as printable
 from patchtrace.drawing.parts import percent
 from patchtrace.drawing.sheet import contact_sheet
 from patchtrace.files import write_csv, write_text
@@ -124,15 +125,6 @@ def progress_bar(label: str, quiet: bool) -> Iterator[Bar]:
     with tqdm(desc=label, total=1, disable=quiet or None, leave=False, bar_format=Bar.KNOWN) as bar:
         bar.desc = label  # a bar that is not shown has none
         yield Bar(bar, quiet)
-
-
-def printable(text: str) -> str:
-    """A name with everything escaped that a terminal must not get: file names can contain escape sequences.
-
-    >>> printable("a\\x1b[31mb")
-    'a\\\\x1b[31mb'
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def table(result: Attribution, top: int) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -140,7 +139,7 @@ class Group(Command, click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that is named; where a picture is given instead, say which command takes it."""
-        if args and args[0] not in self.commands and ctx.parent is None and Path(args[0]).exists():
+        if args and args[0] not in self.commands and ctx.parent is None and os.path.exists(args[0]):
             raise click.UsageError(
                 f"{args[0]!r} is a file or folder, and a command comes first: "
                 f"patchtrace attribute {args[0]} --train FOLDER",

@@ -105,7 +105,7 @@ decoys = several(
             multiple=True,
             type=kinds.SOURCE,
             help="Pictures that cannot be sources, compared with the collection: for the share of none of its images, "
-            "and the false discovery rate of the list; may be repeated.",
+            "and an estimate of the false discovery rate of the list; may be repeated.",
         ),
     ),
     under(EVIDENCE, click.option("--decoy-key", help="Array of a .npz, or column of a table, that holds the decoys.")),

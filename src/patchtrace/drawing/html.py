@@ -44,11 +44,13 @@ def attribution_html(result: Attribution) -> str:
         _count(len(result.train_ids) - result.decoys, "image", "images"),
     )
     skipped = f", {len(result.skipped)} could not be read" if result.skipped else ""
-    few = f"; the first {MOST_IMAGES} of each list" if len(result.train_ids) > MOST_IMAGES else ""
+    few = f"; the first {MOST_IMAGES} of each list" if len(result.train_ids) - result.decoys > MOST_IMAGES else ""
     parts = [_faint(f"{result.method}: {queries}, {images}{skipped}{few}")]
     for query, name in enumerate(result.query_ids[:MOST_QUERIES]):
         parts.append(_with_pictures(result, query, name) if result.pictures else _table(result, query, name))
         parts += [_faint(remark) for remark in result.remarks(query)[:MOST_REMARKS]]
+        if (nobody := result.nobody(query)) is not None:
+            parts += [_faint(sentence) for sentence in nobody.sentences(min(MOST_IMAGES, len(nobody.shares)))]
     left = len(result.query_ids) - MOST_QUERIES
     if left > 0:
         parts.append(_faint(f"and {_count(left, 'more query', 'more queries')}"))

@@ -64,6 +64,10 @@ class Estimate:
 
     def __str__(self) -> str:
         if not self.models:
+            if self.before:
+                return (
+                    f"all models of subsets are trained already; about {_time(self.before)} for the model of all images"
+                )
             return "all models are trained already"
         step, count = f"{self.speed.step:.2g} s a step, measured on {self.speed.measured} steps", self.models
         first = f", after {_time(self.before)} for the model of all images" if self.before else ""
@@ -119,10 +123,12 @@ def estimate(
     units = [Unit(subset, seed) for seed in range(seeds) for subset in range(len(subsets))]
     missing = {unit for unit in units if not is_finished(retraining.place(subsets[unit.subset], unit.seed))}
     mine = sum(unit in missing for unit in part_of(units, shard))
+    first = whole and not is_finished(retraining.place_of_whole())
     with _threads(jobs if device == "cpu" else 1):
-        speed = measured_speed(retraining.images.subset(subsets[0]), training, device) if missing else Speed(0, 0, 0)
+        measured = bool(missing) or first
+        speed = measured_speed(retraining.images.subset(subsets[0]), training, device) if measured else Speed(0, 0, 0)
     before = 0.0
-    if whole and missing and not is_finished(retraining.place_of_whole()):
+    if first:
         before = training.steps(len(retraining.images)) * speed.step + generated * SAMPLING * speed.single
     steps, passes = training.steps(int(subsets.sum(axis=1).mean())), queries * timesteps * draws
     return Estimate(len(missing), mine, steps, passes, speed, jobs, device, before)

@@ -30,6 +30,9 @@ IDS = ("train_ids", "query_ids")
 #: Columns of a long table: the query and the score, and one that names the image.
 LONG, NAMES = ("query", "score"), ("id", "index")
 
+#: Bytes of a name, four for each letter.
+LONGEST_NAME = 1 << 14
+
 #: Queries and images of the truth.
 Shape = tuple[int, int]
 
@@ -54,7 +57,7 @@ def read_scores(path: str | Path, truth: GroundTruth, name: str | None = None) -
         ``train_ids`` and ``facts``, or a ``.csv`` or ``.parquet`` with a row for each query and a column for each image
         or with columns ``query``, ``id`` or ``index``, and ``score``.
     truth : GroundTruth
-        What the scores will be judged by. Rows and columns are in its order, unless the table is long.
+        What the scores will be judged by. Rows and columns are in its order, unless the file names them.
     name : str, optional
         What tables call the method; by default the name of the file.
 
@@ -83,8 +86,9 @@ def read_scores(path: str | Path, truth: GroundTruth, name: str | None = None) -
     try:
         found = _reader(path)(path, truth)
         _check_shape(found.scores.shape, shape)
+        found = _in_order(found, truth)
         truth.check_ids(found.train_ids or truth.train_ids, found.query_ids or truth.query_ids, found.facts)
-        scores = as_scores(found.scores, shape).astype(np.float32)
+        scores = as_scores(found.scores, shape).astype(np.float64)
     except PatchtraceError as error:
         raise PatchtraceError(f"the scores in {str(path)!r}: {error}") from error
     settings, requires = found.facts.get("settings", {}), found.facts.get("requires", "")
@@ -105,6 +109,18 @@ def _reader(path: Path) -> Callable[[Path, GroundTruth], _Found]:
     if path.suffix not in readers:
         raise PatchtraceError(f"files of type {path.suffix or 'none'} are not read: use {', '.join(SUFFIXES)}")
     return readers[path.suffix]
+
+
+def _in_order(found: _Found, truth: GroundTruth) -> _Found:
+    """The same with rows and columns in the order of the truth, if they have its names in another one."""
+    scores, names = found.scores, list[tuple[str, ...] | None]()
+    for axis, (ids, own) in enumerate(((found.query_ids, truth.query_ids), (found.train_ids, truth.train_ids))):
+        if ids is not None and ids != own and sorted(ids) == sorted(own):
+            places = {name: place for place, name in enumerate(ids)}
+            scores, ids = scores.take([places[name] for name in own], axis), own
+        names.append(ids)
+    query_ids, train_ids = names
+    return _Found(scores, query_ids, train_ids, found.facts)
 
 
 def _check_shape(found: tuple[int, ...], shape: Shape) -> None:
@@ -128,7 +144,10 @@ def _npy(path: Path, truth: GroundTruth) -> _Found:
 
 
 def _npz(path: Path, truth: GroundTruth) -> _Found:
-    _check_shape(_shape_in(path), (len(truth.query_ids), len(truth.train_ids)))
+    shape = len(truth.query_ids), len(truth.train_ids)
+    _check_shape(_shape_in(path), shape)
+    for name, count in zip(IDS, reversed(shape), strict=True):
+        _check_names(header_of(path, name), name, count)
     arrays = _arrays(path)
     ids: Any = {name: tuple(map(str, arrays[name].ravel().tolist())) for name in IDS if name in arrays}
     try:
@@ -136,6 +155,15 @@ def _npz(path: Path, truth: GroundTruth) -> _Found:
     except (ValueError, RecursionError) as error:
         raise PatchtraceError(f"there are no readable arrays: its facts are not JSON ({error})") from error
     return _Found(arrays["scores"], facts=facts if isinstance(facts, dict) else {}, **ids)
+
+
+def _check_names(header: Any, name: str, count: int) -> None:
+    """Refuse names that are not one for each, or longer than any name, before they are read."""
+    if isinstance(header, list):  # there are none
+        return
+    shape, dtype = header
+    if shape != (count,) or dtype.itemsize > LONGEST_NAME:
+        raise PatchtraceError(f"its {name} have shape {shape} and take {dtype.itemsize} bytes each: use {count} names")
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -219,6 +247,8 @@ def _parquet(path: Path, truth: GroundTruth) -> _Found:
         raise
     except Exception as error:  # a damaged file can raise nearly anything inside a reader
         raise PatchtraceError(f"there is no readable table: {str(error) or type(error).__name__}") from error
+    if len(set(held)) < len(held):
+        raise PatchtraceError("two of its columns have the same name: give each its own")
     named = [name for name in held if not _is_number(table.schema.field(name).type)]
     if len(named) > 1:
         raise PatchtraceError(f"its columns {', '.join(named[:5])} are not numbers: only one may name the queries")
@@ -242,8 +272,8 @@ def _long(path: Path, truth: GroundTruth, rows: Iterable[Mapping[str, Any]], hel
     images = {name: column for column, name in enumerate(truth.train_ids)}
     scores = np.full((len(queries), len(images)), np.nan)
     for query, image, score in _cells(rows, by):
-        row = queries.get(query)
-        column = images.get(image) if by == "id" else _place(image, len(images))
+        row = _named(queries, query)
+        column = _named(images, image) if by == "id" else _place(image, len(images))
         if row is None or column is None:
             kind, unknown = ("query", query) if row is None else ("image", image)
             raise PatchtraceError(f"the truth has no {kind} {unknown[:80]!r}: use its names")
@@ -267,6 +297,11 @@ def _cells(rows: Iterable[Mapping[str, Any]], by: str) -> Iterator[tuple[str, st
             yield str(query), str(image), float(score)  # type: ignore[arg-type]  # what is no number raises
         except (TypeError, ValueError):
             raise PatchtraceError(f"row {number} has the score {str(score)[:80]!r}: use a number") from None
+
+
+def _named(places: Mapping[str, int], name: str) -> int | None:
+    """The place of a name; in our own tables an apostrophe stands before what could be a formula."""
+    return places.get(name, places.get(name[1:]) if name.startswith("'") else None)
 
 
 def _place(text: str, images: int) -> int | None:

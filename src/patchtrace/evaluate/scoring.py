@@ -37,7 +37,7 @@ class MethodScores:
     ----------
     name : str
         What tables call it.
-    variants : mapping of str to float32 (queries, images)
+    variants : mapping of str to float array (queries, images)
         Scores for each value of a setting that has to be chosen, by the value; for most methods one, under ``""``.
     settings : mapping
         All settings, plain data.
@@ -48,7 +48,7 @@ class MethodScores:
     """
 
     name: str
-    variants: Mapping[str, NDArray[np.float32]]
+    variants: Mapping[str, NDArray[np.floating[Any]]]
     settings: Mapping[str, Any]
     requires: str = ""
     seconds: float | None = None

@@ -303,7 +303,8 @@ def read_subsets(path: str | Path, images: int) -> NDArray[np.bool_]:
         if not {SINGLE, "subsets"} & set(arrays):
             raise PatchtraceError(f"it holds no array 'subsets', only {', '.join(arrays)}: add it")
         opened = arrays[SINGLE] if SINGLE in arrays else arrays["subsets"]
-        if opened.ndim == 2 and opened.shape[0] == images and opened.shape[1] != images:
+        packed = opened.dtype == np.uint8 and opened.shape[1:] == (-(-images // 8),) and opened.max(initial=0) > 1
+        if opened.ndim == 2 and opened.shape[0] == images and opened.shape[1] != images and not packed:
             raise PatchtraceError(f"they have shape {opened.shape}: transpose them, each row is a subset")
         subsets = unpacked(opened, images)
         empty = np.flatnonzero(~subsets.any(axis=1))

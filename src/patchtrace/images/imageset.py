@@ -203,6 +203,12 @@ class ImageSet(sources.Opened):
         """
         if self.decoys or others.shape != self.shape:
             raise PatchtraceError(f"decoys of shape {others.shape} cannot be put behind {self!r}: use open_like, once")
+        kinds = [pixels.dtype == np.uint8 for pixels in (self.pixels, others.pixels)]
+        if kinds[0] != kinds[1]:
+            one, other = ("8-bit pictures" if kind else "float arrays" for kind in kinds)
+            raise PatchtraceError(f"decoys must be what the collection is: they are {other}, and it holds {one}")
+        if self.autoencoder is not None and others.autoencoder is not None:
+            self.autoencoder.check_same(others.autoencoder, "the collection")
         files: Sequence[Any] = ()
         if self.files or others.files:
             files = JoinedFiles((self.files, len(self)), (others.files, len(others)))

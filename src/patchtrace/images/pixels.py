@@ -127,7 +127,7 @@ class JoinedPixels(LazyPixels):
             return np.asarray(self[places[None]][0])
         (first, second), ours = self._parts, places < len(self._parts[0])
         if ours.all():
-            return np.asarray(first[key])
+            return np.asarray(first[places])
         found = np.empty((len(places), *self.shape[1:]), self.dtype)
         found[ours], found[~ours] = first[places[ours]], second[places[~ours] - len(first)]
         return found

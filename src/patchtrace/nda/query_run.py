@@ -283,9 +283,11 @@ class QueryRun:
                 break
         count = count if count >= LEAST_LISTED else 0
         needs = "a list needs several" if fixed == "auto" else f"{fixed} are wanted"
+        why = f"{needs}, and the limit is {in_words(clock.limit)}"
+        if self._fits * images * image < clock.left:
+            why = "a shortlist of so many images takes a part of that"
         self.watch.note(
-            f"one draw of all {images:,} images would take {in_words(images * image)}, {needs}, and the limit is "
-            f"{in_words(clock.limit)}: "
+            f"one draw of all {images:,} images would take {in_words(images * image)}, {why}: "
             + (f"a coarse pass has chosen {count:,} of them" if count else "the answer is that of a coarse pass")
         )
         return count
@@ -310,6 +312,7 @@ class QueryRun:
     def _reason_to_end(self, found: Estimate, clock: Clock) -> Ended | None:
         """Whether the list is what it says: each image belongs to it or ties, and shares are known well enough."""
         rules = self.setting.stopping
+        found = self._without_decoys(found)
         if not np.isfinite(found.error).all():
             return Ended.TIME if clock.left <= 0 else None
         best = np.argsort(-found.mean, kind="stable")[: rules.top]
@@ -325,11 +328,14 @@ class QueryRun:
 
     def _next_round(self, found: Estimate, clock: Clock) -> tuple[list[int], Places | None]:
         """The draws that each level has after the next round, and the images that it compares; None: all."""
-        rules = self.setting.stopping
+        rules, everything = self.setting.stopping, found
+        found = self._without_decoys(found)
         best = np.argsort(-found.mean, kind="stable")[: 2 * rules.top]
         contested: Places | None = None
         if self.listed is not None:
             contested = np.union1d(self._contenders(found), best)
+            if found is not everything:  # decoys as large are part of what is said of the list
+                contested = np.union1d(contested, self._contenders(everything))
             self._compare(len(contested))
         if not np.isfinite(found.error).all():
             return [2] * len(self.moments), contested
@@ -445,6 +451,15 @@ class QueryRun:
         """Means with errors in units of scores, of all images or of the shortlist."""
         return estimate(self.moments)
 
+    def _without_decoys(self, found: Estimate) -> Estimate:
+        """The same with nothing for decoys, which stand in no list."""
+        train = self.setting.train
+        if not train.decoys:
+            return found
+        places = np.arange(len(train)) if self.listed is None else self.listed
+        own = places < len(train) - train.decoys
+        return found._replace(mean=found.mean * own, error=np.where(own, found.error, 0.0))
+
     def _chances(self, found: Estimate) -> Values:
         rules = self.setting.stopping
         return chance_of_top(found, rules.top, rules.tolerance, self.plan.recipe.seed)
@@ -455,7 +470,7 @@ class QueryRun:
         known = self.drawn and all(moments.known for moments in self.moments)
         if self.drawn:
             found = self.estimate()
-            mean, error, chance = found.mean, found.error, self._chances(found)
+            mean, error, chance = found.mean, found.error, self._chances(self._without_decoys(found))
         else:
             assert self.coarse is not None
             mean = error = chance = self.coarse * self.plan.patches
