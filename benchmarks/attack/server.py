@@ -31,6 +31,7 @@ from server.fakes import picture, submit, wait_for
 from server.process import Served, serving
 
 from patchtrace.demo import postcards
+from patchtrace.server.upload import SECONDS
 
 RANDOM = random.Random(7)
 #: Bytes that an upload claims which never arrives in full.
@@ -64,6 +65,8 @@ class Probe:
 
     @property
     def outcome(self) -> str:
+        if not self.times and not self.failed:
+            return "over before the first status request"
         worst = max(self.times, default=float("inf"))
         return f"{len(self.times)} status requests meanwhile, {self.failed} failed, the slowest took {worst:.2f} s"
 
@@ -331,9 +334,9 @@ def pictures(_: Path) -> None:
                 took = time.monotonic() - begin
             grown = served.memory() - before
             outcome = f"{refused.status_code} after {took:.1f} s; the server grew by {grown:.0f} MB; {probe.outcome}"
-            row(
-                what, 1, outcome, refused.status_code == 422 and took < 40 and grown < 200 and (probe.awake or took < 1)
-            )
+            # on a fast machine the first of them is decoded within its time, and is a picture like any other
+            answered = took < 40 if refused.status_code == 422 else refused.status_code == 202 and took < SECONDS + 1
+            row(what, 1, outcome, answered and grown < 200 and (probe.awake or took < 1))
         before = served.memory()
         taken = Counter(submit(served.site, black_png(7000, 7000)).status_code for _ in range(6))
         grown = served.memory() - before
