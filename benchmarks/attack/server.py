@@ -72,7 +72,10 @@ class Probe:
 
     @property
     def awake(self) -> bool:
-        return self.failed == 0 and max(self.times, default=float("inf")) < 1
+        return self.awake_within(1)
+
+    def awake_within(self, seconds: float) -> bool:
+        return self.failed == 0 and max(self.times, default=float("inf")) < seconds
 
 
 def folder(root: Path, images: int = 60) -> Path:
@@ -145,7 +148,8 @@ def idle(_: Path) -> None:
             time.sleep(8)
         good, logged = still_works(served), len(served.complaints())
     outcome = f"{probe.outcome}; {logged} bytes logged; a query afterwards {'is' if good else 'is NOT'} answered"
-    row("idle connections, at 1,024 files", 1030, outcome, probe.awake and good and logged < 10_000)
+    # of a burst the system keeps 64; a client beyond them tries again after a second
+    row("idle connections, at 1,024 files", 1030, outcome, probe.awake_within(2) and good and logged < 10_000)
 
 
 def slow_heads(_: Path) -> None:
