@@ -57,19 +57,6 @@ def held(sockets: list[socket.socket]):
         yield sockets
 
 
-def test_a_burst_of_connections_need_not_try_again(tmp_path):
-    with serving(folder_of_pictures(tmp_path / "pictures")) as server:
-        server.process.send_signal(signal.SIGSTOP)  # as if it were busy with something else
-        try:
-            # less than the second after which a client tries again
-            burst = [socket.create_connection((server.host, server.port), timeout=0.9) for _ in range(150)]
-        finally:
-            server.process.send_signal(signal.SIGCONT)
-        with held(burst):
-            assert server.status_seconds() < 20
-        assert "Traceback" not in server.complaints()
-
-
 # -- connections ----------------------------------------------------------------------------------------
 
 

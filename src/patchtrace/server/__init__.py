@@ -28,10 +28,6 @@ from patchtrace.viewer.data import Answer
 
 __all__ = ["Access", "Answer", "Jobs", "Limits", "LocalServer", "QueryWork", "Work", "create_app"]
 
-#: Connections that the system keeps until they are taken, beyond which a client tries again after a second; and how
-#: many are taken at once, as each takes a file.
-WAITING, AT_ONCE = 1024, 64
-
 
 class LocalServer:
     """The page and its API on an address of this machine. The port is taken at once, ``run`` then serves.
@@ -69,7 +65,7 @@ class LocalServer:
             )
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            self._socket = socket.create_server((host, port), family=family, backlog=WAITING)
+            self._socket = socket.create_server((host, port), family=family, backlog=64)
         except OSError as error:
             raise PatchtraceError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from error
         self.access = Access(host, self._socket.getsockname()[1])
@@ -78,7 +74,7 @@ class LocalServer:
         config = uvicorn.Config(
             create_app(self.jobs, self.access, facts),
             http=partial(Connection, limits=self.jobs.limits),  # type: ignore[arg-type]  # called as a class would be
-            backlog=AT_ONCE,
+            backlog=64,
             ws="none",
             loop="asyncio",
             lifespan="on",
@@ -121,11 +117,6 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, jobs: Jobs) -> None:
         super().__init__(config)
         self._jobs = jobs
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        for each in sockets or ():
-            each.listen(WAITING)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # streams and uploads end when the queue closes; uvicorn would wait for them first and close the queue after
