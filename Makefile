@@ -146,7 +146,7 @@ removal: $(VENV)/installed
 pictures: $(VENV)/installed
 	$(BIN)/python benchmarks/pictures.py
 
-# Hostile files, clients and interruptions, counted: the tables of docs/reliability.md. Half an hour or more.
+# Hostile files, clients and interruptions, counted: the tables of docs/reliability.md. Three quarters of an hour or more.
 attack: $(VENV)/installed-test
 	$(BIN)/python -m benchmarks.attack
 

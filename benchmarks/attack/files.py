@@ -12,8 +12,11 @@ import os
 import random
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -283,5 +286,33 @@ def many(place: Path) -> None:
     )
 
 
+def large(place: Path) -> None:
+    """A folder whose pictures take more memory than are held in it."""
+    folder, count = place / "large", 1800
+    folder.mkdir()
+    for number in range(count):
+        Image.new("RGB", (16, 16), (number % 256, number // 256, 0)).save(folder / f"{number:04}.png")
+    told = (
+        "from patchtrace import ImageSet\n"
+        f"images = ImageSet.open({str(folder)!r}, size=512)\n"
+        "print(len(images), int(images.pixels[:, :, 0, 0].sum(dtype='u8')), flush=True)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", told], stdout=subprocess.PIPE, text=True)
+    most = 0
+    while process.poll() is None:
+        with suppress(OSError):
+            lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            most = max([most, *(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))])
+        time.sleep(0.02)
+    out = process.communicate()[0].split()
+    whole = out == [str(count), str(sum(number % 256 + number // 256 for number in range(count)))]
+    row(
+        f"a folder of {count:,} pictures that take 1.4 GB as they are compared",
+        count,
+        f"read whole, with at most {most / 1e6:.1f} GB of memory of its own" if whole else f"{out}",
+        whole and most < 1.2e6,
+    )
+
+
 if __name__ == "__main__":
-    campaign("files", mutated, names, kinds, changing, many)
+    campaign("files", mutated, names, kinds, changing, many, large)

@@ -55,6 +55,7 @@ def good_files(place: Path) -> dict[str, tuple[list[Path], Reader]]:
     """Good files of every kind, and what reads them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
+    import torch
     from safetensors.torch import save_file
 
     from patchtrace.latents import taef2
@@ -80,9 +81,8 @@ def good_files(place: Path) -> dict[str, tuple[list[Path], Reader]]:
     np.savez(at("s.npz"), subsets=truth.subsets)
     at("groups.csv").write_text("\n".join(["id,group", *(f"{name},{n % 2}" for n, name in enumerate(truth.train_ids))]))
     encoder, _ = taef2.networks(8, 4)
-    save_file(
-        {f"encoder.{k}": v for k, v in encoder.to_empty(device="cpu").state_dict().items()}, at("taef2.safetensors")
-    )
+    weights = {f"encoder.{name}": torch.zeros(value.shape) for name, value in encoder.state_dict().items()}
+    save_file(weights, at("taef2.safetensors"))
 
     def scored(path: Path) -> object:
         return read_scores(path, truth)

@@ -31,6 +31,7 @@ from server.fakes import picture, submit, wait_for
 from server.process import Served, serving
 
 from patchtrace.demo import postcards
+from patchtrace.server.upload import SECONDS
 
 RANDOM = random.Random(7)
 #: Bytes that an upload claims which never arrives in full.
@@ -64,12 +65,17 @@ class Probe:
 
     @property
     def outcome(self) -> str:
+        if not self.times and not self.failed:
+            return "over before the first status request"
         worst = max(self.times, default=float("inf"))
         return f"{len(self.times)} status requests meanwhile, {self.failed} failed, the slowest took {worst:.2f} s"
 
     @property
     def awake(self) -> bool:
-        return self.failed == 0 and max(self.times, default=float("inf")) < 1
+        return self.awake_within(1)
+
+    def awake_within(self, seconds: float) -> bool:
+        return self.failed == 0 and max(self.times, default=float("inf")) < seconds
 
 
 def folder(root: Path, images: int = 60) -> Path:
@@ -142,7 +148,8 @@ def idle(_: Path) -> None:
             time.sleep(8)
         good, logged = still_works(served), len(served.complaints())
     outcome = f"{probe.outcome}; {logged} bytes logged; a query afterwards {'is' if good else 'is NOT'} answered"
-    row("idle connections, at 1,024 files", 1030, outcome, probe.awake and good and logged < 10_000)
+    # of a burst the system keeps 64; a client beyond them tries again after a second
+    row("idle connections, at 1,024 files", 1030, outcome, probe.awake_within(2) and good and logged < 10_000)
 
 
 def slow_heads(_: Path) -> None:
@@ -331,9 +338,9 @@ def pictures(_: Path) -> None:
                 took = time.monotonic() - begin
             grown = served.memory() - before
             outcome = f"{refused.status_code} after {took:.1f} s; the server grew by {grown:.0f} MB; {probe.outcome}"
-            row(
-                what, 1, outcome, refused.status_code == 422 and took < 40 and grown < 200 and (probe.awake or took < 1)
-            )
+            # on a fast machine the first of them is decoded within its time, and is a picture like any other
+            answered = took < 40 if refused.status_code == 422 else refused.status_code == 202 and took < SECONDS + 1
+            row(what, 1, outcome, answered and grown < 200 and (probe.awake or took < 1))
         before = served.memory()
         taken = Counter(submit(served.site, black_png(7000, 7000)).status_code for _ in range(6))
         grown = served.memory() - before

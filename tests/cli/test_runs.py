@@ -207,6 +207,41 @@ def test_facts_that_were_tampered_with_are_refused(call, photos, query, tmp_path
     assert err.startswith("error: ")
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *[("decoys", 5), ("decoys", [[]]), ("decoy_key", {}), ("train_key", [1]), ("query_key", 5), ("layout", {})],
+        *[("latents", 7), ("timeout", "x"), ("timeout", float("nan")), ("size", "a"), ("size", [[[]]]), ("fit", {})],
+        *[("crop", "a"), ("limit", -1), ("exif", None), ("train", ["\x1b[31m"])],
+    ],
+)
+def test_options_of_a_run_that_were_tampered_with_are_refused(call, photos, query, tmp_path, key, value):
+    run, decoys = tmp_path / "run", tmp_path / "decoys"
+    decoys.mkdir()
+    Image.new("RGB", (9, 9), "red").save(decoys / "a.png")
+    call("attribute", query, "--train", photos, *FAST, "--draws", 2, "--decoys", decoys, "--no-verdicts", "-o", run)
+    manifest = json.loads((run / "attribution.json").read_text())
+    manifest["facts"]["opened"][key] = value
+    del manifest["manifest_sha256"]
+    (run / "attribution.json").write_text(json.dumps(manifest))
+    code, _, err = call("refine", run)
+    assert code in (1, 2)
+    assert "\x1b" not in err
+
+
+@pytest.mark.parametrize("latents", [5, {}, {"kind": "taef2"}, ["a"]])
+def test_an_autoencoder_that_was_tampered_with_is_refused(call, photos, query, tmp_path, latents):
+    run = tmp_path / "run"
+    call("attribute", query, "--train", photos, *FAST, "--draws", 2, "--no-verdicts", "-o", run)
+    manifest = json.loads((run / "attribution.json").read_text())
+    manifest["facts"]["train"]["latents"] = latents
+    del manifest["manifest_sha256"]
+    (run / "attribution.json").write_text(json.dumps(manifest))
+    code, _, err = call("refine", run)
+    assert code == (1 if latents else 0)  # an empty one is none
+    assert not latents or err.startswith("error: ")
+
+
 def test_a_time_limit_goes_with_any_number_of_draws(call, photos, query, tmp_path):
     found = []
     for limit in ([], ["--seconds", 600]):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from hostile import slow_jpeg
 from PIL import Image
 
 from patchtrace.errors import PatchtraceError
-from patchtrace.images import Decoding, ImageSet, has_own_size
+from patchtrace.images import Decoding, ImageSet, gathered, has_own_size
 from patchtrace.images.decode import Skipped
 
 RED, LIME, BLUE = [255, 0, 0], [0, 255, 0], [0, 0, 255]
@@ -608,3 +611,29 @@ def test_a_frame_is_never_a_picture_other_than_the_one_that_was_read(tmp_path, c
         assert frame.getpixel((4, 4)) == (255, 0, 0)
         assert frame.size == ((64, 64) if change == "as it was" else (8, 8))
         assert frame.info.get("changed", False) is (change != "as it was")
+
+
+def test_pictures_beyond_what_is_held_in_memory_go_to_a_file(tmp_path, monkeypatch, flat_file):
+    for number, colour in enumerate(("red", "lime", "blue", "white", "black")):
+        flat_file(tmp_path / "some" / f"{number}.png", colour)
+    held = ImageSet.open(tmp_path / "some", size=8)
+    monkeypatch.setattr(gathered, "HELD", 400)  # two pictures of 192 bytes
+    spilt = ImageSet.open(tmp_path / "some", size=8)
+    np.testing.assert_array_equal(spilt.pixels, held.pixels)
+    assert spilt.fingerprint() == held.fingerprint()
+    assert isinstance(spilt.pixels.base, np.memmap)
+    assert not isinstance(held.pixels.base, np.memmap)
+    np.testing.assert_array_equal(spilt.subset([4, 1]).pixels, held.pixels[[4, 1]])
+
+
+class FullDisk(io.BytesIO):
+    def write(self, content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_pictures_for_which_there_is_no_room_are_refused_in_a_sentence(tmp_path, monkeypatch, flat_file):
+    flat_file(tmp_path / "some" / "a.png")
+    monkeypatch.setattr(gathered, "HELD", 100)
+    monkeypatch.setattr(gathered, "tempfile", SimpleNamespace(TemporaryFile=FullDisk, gettempdir=lambda: "/here"))
+    with pytest.raises(PatchtraceError, match=r"No space left on device\): use `patchtrace index`"):
+        ImageSet.open(tmp_path / "some", size=8)

@@ -195,6 +195,33 @@ def test_damage_is_noticed(null, tmp_path, name):
         Null.load(tmp_path)
 
 
+def with_first(rows, value):
+    """The same with a value in place of the first agreement."""
+    changed = rows.copy()
+    changed[0, 0, 0] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda null: {"rows": with_first(null.rows, np.nan)}, "unknown"),
+        (lambda null: {"rows": with_first(null.rows, np.inf)}, "finite and not negative"),
+        (lambda null: {"rows": with_first(null.rows, -1)}, "finite and not negative"),
+        (lambda null: {"rows": null.rows.astype(np.complex64)}, "complex64 do not match"),
+        (lambda null: {"rows": null.rows[:, :, :-1]}, "do not match"),
+        (lambda null: {"kind": "members", "rows": np.full_like(null.rows, np.nan)}, "unknown"),
+        (lambda null: {"train_ids": (None, *null.train_ids[1:])}, "not text"),
+        (lambda null: {"control_ids": ([], *null.control_ids[1:])}, "not text"),
+        (lambda null: {"digests": null.digests.astype(np.int64)}, "digests"),
+        (lambda null: {"kind": "\x1b[31m"}, "kind is"),
+    ],
+)
+def test_a_null_that_no_calibration_comes_to_is_refused(null, change, says):
+    with pytest.raises(PatchtraceError, match=says):
+        replace(null, **change(null))
+
+
 def test_a_null_of_an_earlier_version_says_to_calibrate_again(null, tmp_path):
     null.save(tmp_path)
     path = tmp_path / "null.json"

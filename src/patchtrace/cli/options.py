@@ -244,7 +244,7 @@ compute = under(
     threads,
     device,
     click.option(
-        "--memory", default=DEFAULT_MEMORY, help="Working memory limit, besides pixels of folders and arrays."
+        "--memory", default=DEFAULT_MEMORY, help="Working memory limit, besides arrays and 0.5 GB of pixels of folders."
     ),
 )
 

@@ -181,19 +181,33 @@ def read_again(result: Attribution, run: Path, quiet: bool, latents: str | None 
     """Collection and queries of a saved run, read again; ``latents`` says where its autoencoder is now."""
     opened = result.facts.get("opened")
     recorded = opened if isinstance(opened, dict) else {}
-    lists = [recorded.get(name) for name in ("train", "query")]
-    named = all(isinstance(paths, list) and all(isinstance(path, str) for path in paths) for paths in lists)
-    if not named or not {"query_key", *READING} <= set(recorded):
+    if not _can_be_read_again(recorded):
         raise PatchtraceError(
             f"the run in {str(run)!r} does not record where its images are: use a run of `patchtrace attribute`"
         )
     facts = result.facts["train"]
     size = tuple(facts["shape"][1:])
     if facts.get("latents"):
-        latents, size = latents or recorded.get("latents"), autoencoder_of(facts["latents"]).picture_size(size)
+        try:
+            autoencoder = autoencoder_of(facts["latents"])
+        except (KeyError, TypeError) as error:
+            raise PatchtraceError(f"the run in {str(run)!r} does not record its autoencoder: {error}") from error
+        latents, size = latents or recorded.get("latents"), autoencoder.picture_size(size)
     elif latents:
         raise click.UsageError(f"--latents has no meaning here: the run in {run} compared pixels")
     return read_pictures({**recorded, "latents": latents, "quiet": quiet}, size)
+
+
+def _can_be_read_again(recorded: Mapping[str, Any]) -> bool:
+    """Whether the options that a run records are of the right kinds; their values are checked where they are used."""
+    decoys = ("decoys", "decoy_key") if "decoys" in recorded else ()
+    lists = (recorded.get(name) for name in ("train", "query", *decoys[:1]))
+    texts = (recorded.get(name) for name in ("train_key", "query_key", *decoys[1:], "layout", "latents"))
+    return (
+        {"query_key", *READING, *decoys} <= set(recorded)
+        and all(isinstance(paths, list) and all(isinstance(path, str) for path in paths) for paths in lists)
+        and all(text is None or isinstance(text, str) for text in texts)
+    )
 
 
 def read_pictures(options: Options, size: tuple[int, int] | None = None) -> tuple[ImageSet, ImageSet]:

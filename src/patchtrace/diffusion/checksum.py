@@ -26,5 +26,5 @@ def checksum(tensors: Mapping[str, Tensor], *more: str) -> str:
     for name in sorted(tensors):
         values = tensors[name].detach().cpu().contiguous()
         found.update(f"{name} {values.dtype} {tuple(values.shape)}\n".encode())
-        found.update(values.reshape(-1).view(torch.uint8).numpy().tobytes())
+        found.update(values.reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()

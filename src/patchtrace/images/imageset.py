@@ -17,8 +17,9 @@ from patchtrace.checks import positive, store, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.arrays import picture
 from patchtrace.images.decode import Decoding, Skipped, Unreadable, decode
-from patchtrace.images.encoding import Encoding, PixelType, encoded
+from patchtrace.images.encoding import Encoding, encoded
 from patchtrace.images.folder_files import FolderFiles, JoinedFiles
+from patchtrace.images.gathered import Gathered
 from patchtrace.images.pixels import ArrayPixels, DownscaledPixels, JoinedPixels, Pixels, fingerprint
 from patchtrace.images.sources import base as sources
 from patchtrace.images.sources.remote import fetched_ahead
@@ -407,7 +408,7 @@ def _of_entries(
     autoencoder: Autoencoder | None,
     progress: Watch,
 ) -> ImageSet:
-    pictures: list[PixelType] = []
+    pictures = Gathered()
     encoding, first = Encoding(autoencoder), None
     ids: list[str] = []
     files: list[Path | None] = []
@@ -427,7 +428,7 @@ def _of_entries(
                         f"the images differ in size: {ids[0]} has {w0} x {h0} pixels and {task.id} has {w1} x {h1}. "
                         "Set size= (--size) to bring them to one size"
                     )
-                pictures += (made for _, made in encoding.add(None, pixels))
+                pictures.add(made for _, made in encoding.add(None, pixels))
                 ids.append(task.id)
                 files.append(task.payload if isinstance(task.payload, Path) else None)
                 hashes.append(answer["source"])
@@ -436,10 +437,10 @@ def _of_entries(
                 break
     if not ids:
         raise sources.none_readable(skipped, entries.remarks)
-    pictures += (made for _, made in encoding.rest())
+    pictures.add(made for _, made in encoding.rest())
     known = FolderFiles(files, hashes) if any(files) else ()
     remarks = tuple(entries.remarks)
-    return ImageSet(np.stack(pictures), tuple(ids), tuple(skipped), rules, remarks, known, autoencoder)
+    return ImageSet(pictures.array(), tuple(ids), tuple(skipped), rules, remarks, known, autoencoder)
 
 
 def _tasks(entries: sources.Entries, rules: Decoding) -> Iterator[Task]:
