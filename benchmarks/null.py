@@ -108,7 +108,7 @@ class Pictures:
             if (known := CACHE.load(key)) is None:
                 known = {"pixels": painted_from(self.train, groups).queries.pixels[:]}
                 CACHE.save(key, **known)
-            yield f"painted from {count}", ImageSet.open(known["pixels"], layout="NCHW")
+            yield f"painted from {count}", ImageSet(known["pixels"], tuple(f"painted-{n}" for n in range(SOURCES)))
         yield "unrelated", stacked(hosts)
 
 
