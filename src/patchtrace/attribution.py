@@ -16,7 +16,7 @@ from PIL import Image
 
 from patchtrace.cache import digest
 from patchtrace.checks import choice
-from patchtrace.copies.check import CHECKED, checked
+from patchtrace.copies.check import CHECKED, CHECKED_BY_Z, checked
 from patchtrace.copies.verdict import Verdict
 from patchtrace.decoys import Decoys
 from patchtrace.display import printable, shown
@@ -223,6 +223,14 @@ fdr=None), Hit(index=0, id='a', score=1.0, share=0.25, error=None, chance=None, 
         """What an image is to a query; None where that was not checked."""
         return self.verdicts[query].get(int(index)) if self.verdicts else None
 
+    def to_check(self, query: int, top: int = CHECKED) -> list[int]:
+        """Numbers of the images that may be copies: the first of a list, and those with the largest z."""
+        first: list[int] = self.ranking(query)[:top].tolist()
+        if self.null is not None:
+            own = self.null.z[query, : len(self.train_ids) - self.decoys]
+            first += [n for n in np.argsort(-own, kind="stable")[:CHECKED_BY_Z].tolist() if n not in first]
+        return first
+
     def with_verdicts(
         self,
         queries: ImageSet,
@@ -242,7 +250,7 @@ fdr=None), Hit(index=0, id='a', score=1.0, share=0.25, error=None, chance=None, 
         queries, train : ImageSet
             The images of the result. Where they have files, these are read again, for their detail.
         top : int, default 10
-            Number of images to check for each query.
+            Number of images to check for each query. Where a null is known, three more: those with the largest z.
         only : int, optional
             The number of one query; by default all queries are checked.
         images : sequence of int, optional
@@ -271,7 +279,7 @@ fdr=None), Hit(index=0, id='a', score=1.0, share=0.25, error=None, chance=None, 
         watch, found = Watch.of(progress), [dict(known) for known in self.verdicts or [{}] * len(self.query_ids)]
         chosen = range(len(found)) if only is None else [only]
         for number, query in enumerate(chosen):
-            first = self.ranking(query)[:top] if images is None else images
+            first = self.to_check(query, top) if images is None else images
             asked = [int(index) for index in first if int(index) not in found[query]]
             part = watch.part(number / len(chosen), (number + 1) / len(chosen))
             found[query] |= checked(queries, train, query, asked, frame=frame, threads=threads, progress=part)

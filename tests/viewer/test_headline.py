@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from patchtrace import Attribution
+from patchtrace.cli.verdicts import verdict_lines
 from patchtrace.copies.verdict import Kind, Verdict
 from patchtrace.null_details import NullDetails
 from patchtrace.viewer.headline import headline
@@ -61,3 +62,25 @@ def test_the_lead_is_that_over_the_next_image_that_is_shown():
     assert "b/1.png has the largest weight, 30.0 %, 1.5 times that of the second (20.0 %)" in told()["sentences"][0]
     assert "3.0 times that of the second (10.0 %)" in told(shown=(0, 2, 3))["sentences"][0]
     assert told()["title"] == "The ranking, without a check for copies"
+
+
+def test_a_copy_that_is_found_by_its_z_is_said_to_be_down_the_list():
+    shares = np.linspace(0.2, 0.01, 15, dtype=np.float32)[None]
+    z = np.zeros((1, 15), np.float32)
+    z[0, 13], z[0, 2] = 9, 5
+    details = NullDetails("largest z", "controls", 0.01, [9.0], [0], z, np.full((1, 99), 3, np.float32))
+    result = Attribution(shares, shares, ("q.png",), tuple(map(str, range(15))), "nda", null=details)
+    assert result.to_check(0) == [*range(10), 13]  # of the three with the largest z, two are among the first ten
+    with_part = replace(result, verdicts=({**dict.fromkeys(range(10), Verdict(Kind.RESEMBLES)), 13: PART},))
+    words = headline(with_part, 0, [0, 1], list(range(10)))
+    assert words["title"] == "13 has a part in common with it"
+    assert words["sentences"][0].endswith("By its share it is at place 14 of the list; its z is large.")
+    nothing = replace(result, verdicts=(dict.fromkeys(result.to_check(0), Verdict(Kind.RESEMBLES)),))
+    expected = "For copies the first 10 images of the list and 1 more with a large z were checked."
+    assert headline(nothing, 0, [0, 1], list(range(10)))["sentences"][0] == expected
+    assert verdict_lines(nothing, 10) == [
+        "no copy, and no part in common, was found among the first 10 images and 1 more with a large z"
+    ]
+    words = verdict_lines(with_part, 10)[1].split()
+    assert (words[0], words[-1]) == ("14", "13")
+    assert replace(result, null=None).to_check(0) == list(range(10))

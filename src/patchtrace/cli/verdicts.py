@@ -26,13 +26,16 @@ def verdict_lines(result: Attribution, top: int) -> list[str]:
     """What was found among the first images of each query, and how many were checked."""
     lines = []
     for query, known in enumerate(result.verdicts):
-        listed = [(rank, int(index)) for rank, index in enumerate(result.ranking(query)[:top], start=1)]
+        wanted = set(result.to_check(query, top))
+        listed = [(rank, int(i)) for rank, i in enumerate(result.ranking(query), start=1) if int(i) in wanted]
         seen = [(rank, index, known[index]) for rank, index in listed if index in known]
         if not seen:
             continue
+        others = sum(rank > top for rank, *_ in seen)
         name = f"{result.query_ids[query]}: " if len(result.verdicts) > 1 else ""
         found = [(rank, index, verdict) for rank, index, verdict in seen if verdict.found]
-        images = f"the first {len(seen)} images" if len(seen) > 1 else "the first image"
+        images = f"the first {len(seen) - others} images" if len(seen) - others > 1 else "the first image"
+        images += f" and {others} more with a large z" if others else ""
         if not found:
             lines.append(f"{name}no copy, and no part in common, was found among {images}")
             continue

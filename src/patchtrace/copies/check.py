@@ -12,8 +12,8 @@ from patchtrace.copies.verdict import LONGEST, Verdict
 from patchtrace.images import ImageSet
 from patchtrace.progress import Counter, Progress
 
-#: Images of a list that are checked by default, the first.
-CHECKED = 10
+#: Images of a list that are checked by default, the first; and those whose z is largest, where it is known.
+CHECKED, CHECKED_BY_Z = 10, 3
 
 
 def checked(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from patchtrace.attribution import Attribution
+from patchtrace.copies.check import CHECKED
 from patchtrace.copies.verdict import Kind, Verdict
 from patchtrace.drawing.parts import percent
 
@@ -18,6 +21,8 @@ CALLED = {
 NOT_FOUND = "No copy, and no part in common, was found"
 #: The order in which verdicts are told.
 ORDER = tuple(Kind)
+#: How many images of the list decoys are asked about.
+TOP = 10
 
 
 def headline(result: Attribution, query: int, shown: Sequence[int], listed: Sequence[int]) -> dict[str, Any]:
@@ -52,18 +57,24 @@ def headline(result: Attribution, query: int, shown: Sequence[int], listed: Sequ
     'card-002 is the same picture'
     """
     about = result.null.about(query) if result.null else None
-    known = [(index, one) for index in listed if (one := result.verdict(query, index)) is not None]
+    seen = dict.fromkeys([*listed, *result.to_check(query)])
+    known = [(index, one) for index in seen if (one := result.verdict(query, index)) is not None]
     found = sorted(((index, one) for index, one in known if one.found), key=lambda each: ORDER.index(each[1].kind))
     sentences = [_lead(result, query, shown)]
     if about:
         sentences += [f"{_capital(about[name])}." for name in ("sentence", "likelihood_sentence") if about[name]]
     if found:
         tone, title = "found", _title(result, found)
-        sentences.insert(0, _evidence(found[0][1]))
+        place = int(np.flatnonzero(result.ranking(query) == found[0][0])[0]) + 1
+        by_z = f" By its share it is at place {place} of the list; its z is large." if place > CHECKED else ""
+        sentences.insert(0, _evidence(found[0][1]) + by_z)
     else:
         if known:
-            images = f"the first {len(known)} images" if len(known) > 1 else "the first image"
-            sentences.insert(0, f"For copies {images} of the list {'were' if len(known) > 1 else 'was'} checked.")
+            first = set(result.ranking(query)[:CHECKED].tolist())
+            more = sum(index not in first for index, _ in known)
+            images = f"the first {len(known) - more} images" if len(known) - more > 1 else "the first image"
+            images += f" of the list{f' and {more} more with a large z' if more else ''}"
+            sentences.insert(0, f"For copies {images} {'were' if len(known) > 1 else 'was'} checked.")
         if about:
             tone, title = "usual", "Nothing stands out"
             if about["stands_out"]:
@@ -77,7 +88,7 @@ def headline(result: Attribution, query: int, shown: Sequence[int], listed: Sequ
                 "too. Whether this one is unusual was not measured."
             )
     if (nobody := result.nobody(query)) is not None and listed:
-        sentences += [f"{_capital(sentence)}." for sentence in nobody.sentences(len(listed))]
+        sentences += [f"{_capital(sentence)}." for sentence in nobody.sentences(min(len(listed), TOP))]
     return {"tone": tone, "title": title, "sentences": [sentence for sentence in sentences if sentence]}
 
 

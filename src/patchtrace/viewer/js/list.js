@@ -24,7 +24,8 @@ class ImageList {
   buildTile(image) {
     const parts = {
       picture: make("img", { src: image.frame, alt: `Image ${image.id}`, draggable: false, decoding: "async" }),
-      share: make("strong", { className: "pt-num" }), lead: make("span", { className: "pt-error pt-num" }), error: make("span", { className: "pt-error pt-num" }),
+      share: make("strong", { className: "pt-num" }), lead: make("span", { className: "pt-error pt-num" }),
+      z: make("span", { className: "pt-z pt-num" }), error: make("span", { className: "pt-error pt-num" }),
       mark: make("span", { className: "pt-mark" }), fill: make("span", { className: "pt-fill" }),
         whisker: make("span", { className: "pt-whisker" }),
       rank: make("span", { className: "pt-rank pt-num" }), verdict: make("span", { className: "pt-verdict" }),
@@ -34,7 +35,7 @@ class ImageList {
     image.tile = make("button", { type: "button", className: "pt-tile", tabIndex: -1, title: image.id }, image.holder,
       parts.verdict,
       make("span", { className: "pt-caption", "aria-hidden": "true" }, parts.rank, parts.share, parts.error,
-        parts.mark, parts.lead),
+        parts.mark, parts.lead, parts.z),
       make("span", { className: "pt-measure" }, parts.fill, parts.whisker),
         make("span", { className: "pt-id", "aria-hidden": "true" }, make("bdi", {}, shortName(image.id))));
     image.parts = parts;
@@ -176,6 +177,7 @@ class ImageList {
       parts.mark.title = open ? "its place may move with more draws of the noise" : "";
       // these make a tile taller, and nothing moves under the pointer
       if (!held) parts.lead.textContent = plain && image.lead ? `${image.lead} the second` : "";
+      if (!held) parts.z.textContent = plain ? zWords(image) : "";
       if (!held) parts.verdict.textContent = image.verdict?.found ? image.verdict.words : "";
       parts.fill.style.width = `${100 * (share ?? 0)}%`;
       parts.whisker.hidden = error === null;
@@ -187,7 +189,7 @@ class ImageList {
       image.tile.setAttribute("aria-label",
         `${parts.rank.textContent}. ${image.id}, share ${percent(share)}` +
         `${error === null ? "" : ` plus or minus ${percent(error)}`}` +
-        `${open ? ", its place may move" : ""}` +
+        `${open ? ", its place may move" : ""}${image.stands_out ? `, ${zWords(image)}` : ""}` +
         `${image.verdict?.found ? `, ${image.verdict.words}` : ""}. Enter opens it beside the query.`);
     });
     if (changed) this.reorder(order);

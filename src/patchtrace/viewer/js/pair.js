@@ -191,8 +191,10 @@ class Pair {
     this.dialog.dataset.mode = mode;
     this.panes[1].figure.hidden = mode !== "side";
     const share = percent(state.share(image));
-    const words = patches ? `${shortName(image.id)} accounts for ${share} of ${state.selectionName()}${this.usual()}`
-      : `${shortName(image.id)} has a share of ${share}.`;
+    const known = this.model.view.null, z = known && image.z != null
+      ? ` Its z is ${image.z.toFixed(1)}; the largest of a ${known.kind === "controls" ? "control picture" : "member"} is usually ${known.usual_z.toFixed(1)}.` : "";
+    const words = (patches ? `${shortName(image.id)} accounts for ${share} of ${state.selectionName()}${this.usual()}`
+      : `${shortName(image.id)} has a share of ${share}.`) + z;
     const waiting = !patches || image.maps ? "" : image.failed ? " Its maps could not be loaded."
       : image.evidence ? " Loading its maps …" : state.pending ? " Its maps come with the last answer." : "";
     this.text.textContent = words + waiting;

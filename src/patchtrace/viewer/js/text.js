@@ -14,6 +14,9 @@ const plural = (n, one, many) => `${n.toLocaleString("en")} ${n === 1 ? one : ma
 /** An id with its folder, without those above. */
 const shortName = (id) => String(id).split(/[\\/]/).filter(Boolean).slice(-2).join("/") || String(id);
 
+/** How far the resemblance of an image is above what is usual for it; empty where no null is known. */
+const zWords = ({ z, stands_out: out }) => (z == null ? "" : `z\u00a0${z.toFixed(1)}${out ? ", stands out" : ""}`);
+
 /** An element. Text always goes in as text, so an id may contain anything. */
 function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
