@@ -67,7 +67,7 @@ SPARE = 1.2
 EXPLAINED_DRAWS = 2
 #: Before a shortlist is chosen, so many times more images are looked at again, in pictures twice as large; or as many
 #: as this part of the time allows, where that is more.
-CLOSER, CLOSER_TIME = 3, 0.05
+CLOSER, CLOSER_TIME = 5, 0.05
 #: Limit of images on a shortlist that is chosen by time, as a part of the collection.
 LISTED_PART = 0.1
 
@@ -524,8 +524,8 @@ class QueryRun:
         coarse[self.listed] = 0
         left = max(0.0, self.plan.patches - float(listed.sum()))
         estimated = coarse * (left / coarse.sum() if coarse.sum() > 0 else 0.0)
-        # no image that was left out may rank before one that was not
-        return np.minimum(estimated, np.nextafter(np.float32(listed.min()), np.float32(0), dtype=np.float32))
+        # no image that was left out may rank before one that was not, in float32 either
+        return np.minimum(estimated, listed.min() * (1 - 1e-6))
 
     # -- on disk ----------------------------------------------------------------------------------------
 
