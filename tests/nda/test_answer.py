@@ -199,6 +199,39 @@ def test_samples_are_smaller_at_levels_where_less_is_enough(monkeypatch):
 
 
 @pytest.mark.usefixtures("_sampling")
+def test_draws_of_a_chunk_share_samples_and_shares_stay_what_they_are(monkeypatch):
+    """A few draws at once have one sample: less work, the same mean."""
+    recipe, found, asked = replace(RECIPE, draws=32), {}, []
+    masses = query_run.sampled_masses
+    monkeypatch.setattr(query_run, "sampled_masses", lambda *of: (asked.append(len(of[2])), masses(*of))[1])
+    for draws in (1, 4):
+        monkeypatch.setattr(query_run, "SAMPLE_DRAWS", draws)
+        asked.clear()
+        found[draws] = NDAShortlist(40, recipe).fit(TRAIN).attribute(QUERY)
+        assert sum(asked) == 2 * 32 / draws  # at both levels
+    best = found[1].ranking(0)[:2]
+    np.testing.assert_allclose(found[4].shares[0, best], found[1].shares[0, best], rtol=0.05)
+
+
+def test_draws_are_for_images_with_too_large_errors(monkeypatch):
+    """Not for those that are known well enough already."""
+    asked = []
+    wanting = query_run.QueryRun._wanting
+
+    def recorded(run, found, best):
+        asked.append((found, best, wanting(run, found, best)))
+        return asked[-1][2]
+
+    monkeypatch.setattr(query_run.QueryRun, "_wanting", recorded)
+    results(precision=0.04)
+    assert len(asked) > 2
+    found, best, chosen = asked[-1]
+    errors = found.error[best] / np.maximum(found.mean[best], found.mean.max() / 10)
+    assert len(chosen) < len(best)
+    assert errors[np.isin(best, chosen)].max() == errors[:10].max()
+
+
+@pytest.mark.usefixtures("_sampling")
 def test_one_query_may_be_approximate_and_another_exact(tmp_path):
     rules = {"precision": 0.03, "top": 2}
     one, other = results(**rules)[-1], results(seconds=1e5, **rules)[-1]
