@@ -45,7 +45,7 @@ BEHIND = 0.3
 LEAST_SAMPLE, SAMPLED = 1000, 0.2
 #: At levels where a few images do not hold most of a patch, a smaller sample will do: one whose estimated bias (it is
 #: taken away) is this part of a share. Elsewhere a larger one is needed. Both within these parts of the usual size.
-CORRECTED, SMALLEST, LARGEST = 0.08, 0.125, 2.0
+CORRECTED, SMALLEST, LARGEST = 0.08, 0.125, 3.0
 #: Draws that have one sample, and are compared at once with it: a third less work. What they have in common by that is
 #: little beside the noise that they do not.
 SAMPLE_DRAWS = 4
