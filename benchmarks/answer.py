@@ -54,7 +54,7 @@ class Size(NamedTuple):
 #: benchmarks/recall.py uses the references of 5,000 images too.
 PLANS = {
     500: Size(6, 24, 6, ("new", "old")),
-    5_000: Size(4, 8, 4, ("new",)),
+    5_000: Size(3, 8, 3, ("new",)),
     50_000: Size(2, 4, 2, ("new",)),
     1_000_000: Size(0, 0, 1, ("new",)),
 }

@@ -322,6 +322,33 @@ def test_work_ends_at_the_time_limit(monkeypatch):
     assert time.monotonic() - begin < 20  # it would go on for hours
 
 
+@pytest.mark.usefixtures("_sampling")
+def test_the_time_limit_may_come_between_the_levels_of_a_draw(monkeypatch):
+    """One level then has one draw, the other two."""
+    drawn, check = [], query_run.Clock.check
+
+    def out_of_time(clock):
+        check(clock)
+        if len(drawn) == 3:
+            raise query_run.OutOfTime
+
+    sampled = query_run.QueryRun._sampled
+
+    def counted(*arguments):
+        for masses in sampled(*arguments):
+            drawn.append(1)
+            yield masses
+
+    monkeypatch.setattr(query_run.Clock, "check", out_of_time)
+    monkeypatch.setattr(query_run.QueryRun, "_sampled", counted)
+    found = results(seconds=1e5)[-1]
+    assert found.nda.ended == [Ended.TIME]
+    assert found.nda.draws == [[2, 1]]
+    assert len(found.nda.normalisers[0]) == 1
+    explained = explain(found, ImageSet.open(QUERY), ImageSet.open(TRAIN), images=4)
+    assert explained.sampled
+
+
 def test_progress_never_falls_back():
     seen = []
     NDA(RECIPE, stopping=Stopping(precision=0.05)).fit(TRAIN).attribute(

@@ -492,7 +492,9 @@ class QueryRun:
         """Of the first draws, (draws, patches of all steps); None where they are not known."""
         if not self.drawn or not all(self.normalisers):
             return None
-        return np.concatenate([np.concatenate(kept)[:EXPLAINED_DRAWS] for kept in self.normalisers], axis=1)
+        found = [np.concatenate(kept)[:EXPLAINED_DRAWS] for kept in self.normalisers]
+        draws = min(map(len, found))  # a time limit may end a run when some levels have one more
+        return np.concatenate([one[:draws] for one in found], axis=1)
 
     def _shortlist(self) -> ShortlistFacts | None:
         """How the result is approximate; None if all draws compared all images."""
