@@ -16,7 +16,7 @@ import numpy as np
 from answer import PLANS, RECIPE, collection, query_of, reference_of, references
 
 from patchtrace import NDA, ImageSet
-from patchtrace.nda.coarse import coarse_factor, coarse_recipe
+from patchtrace.nda.coarse import coarse_draws, coarse_factor, coarse_recipe
 from patchtrace.nda.query_run import CLOSER
 
 HERE = Path(__file__).resolve().parent
@@ -33,18 +33,18 @@ def recall() -> dict[str, dict[str, list[float]]]:
     queries = [query_of(number) for number in range(PLANS[IMAGES].references)]
     best = [reference_of(IMAGES, number).ranking(0) for number in range(len(queries))]
 
-    def looked_at(images: ImageSet, query: ImageSet, factor: int) -> np.ndarray:
-        method = NDA(coarse_recipe(RECIPE, factor)).fit(images.smaller(factor))
+    def looked_at(images: ImageSet, query: ImageSet, factor: int, draws: int) -> np.ndarray:
+        method = NDA(coarse_recipe(RECIPE, factor, draws)).fit(images.smaller(factor))
         return np.argsort(-method.attribute(query.smaller(factor)).scores[0])
 
     def coarse(number: int, count: int) -> np.ndarray:
         some = np.sort(first_looks[number][: CLOSER * count])
-        return some[looked_at(train.subset(some), queries[number], factor // 2)]
+        return some[looked_at(train.subset(some), queries[number], factor // 2, 1)]
 
     def drawn(query: ImageSet) -> np.ndarray:
         return np.argsort(-NDA(replace(RECIPE, draws=1, seed=1)).fit(train).attribute(query).scores[0])
 
-    first_looks = [looked_at(train, query, factor) for query in queries]
+    first_looks = [looked_at(train, query, factor, coarse_draws(IMAGES)) for query in queries]
     draws = [drawn(query) for query in queries]
     orders = [np.random.default_rng(number).permutation(IMAGES) for number in range(len(queries))]
     ways = {

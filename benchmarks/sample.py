@@ -19,9 +19,9 @@ from patchtrace.nda.plan import Plan
 from patchtrace.nda.sample import chances_of, rest_of
 from patchtrace.recipe import Recipe
 
-IMAGES, QUERIES, TIMES = 5_000, (0, 2), 4
+IMAGES, QUERIES, TIMES = 5_000, (0, 2), 2
 #: Contenders and sampled images.
-SIZES = ((40, 500), (40, 1000), (40, 2000), (300, 1000))
+SIZES = ((60, 250), (60, 500), (60, 1000), (60, 2000))
 
 
 def ratios(recipe: Recipe, level: int) -> np.ndarray:
@@ -51,13 +51,12 @@ def ratios(recipe: Recipe, level: int) -> np.ndarray:
 
 
 def main() -> None:
-    print("| recipe | t | patch | " + " | ".join(f"{some:,} + {others:,}" for some, others in SIZES) + " |")
-    print("|---|---|---|" + "---|" * len(SIZES))
-    for name, recipe in (("default", Recipe.preset("patchtrace")), ("`cifar`", Recipe.preset("cifar"))):
-        for number, level in enumerate(recipe.levels):
-            found = ratios(recipe, number)
-            cells = [f"{one.mean():.3f} ± {one.std():.3f}" for one in found.T]
-            print(f"| {name} | {level.t} | {level.scales[0].patch} | {' | '.join(cells)} |", flush=True)
+    print("| t | patch | " + " | ".join(f"{some:,} + {others:,}" for some, others in SIZES) + " |")
+    print("|---|---|" + "---|" * len(SIZES))
+    recipe = Recipe.preset("patchtrace")
+    for number, level in enumerate(recipe.levels):
+        cells = [f"{one.mean():.3f} ± {one.std():.3f}" for one in ratios(recipe, number).T]
+        print(f"| {level.t} | {level.scales[0].patch} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -27,21 +27,15 @@ import psutil
 from PIL import Image
 from tqdm import tqdm
 
-from patchtrace import NDA, Attribution, ImageSet, Recipe
-from patchtrace.nda.coarse import coarse_factor, coarse_recipe
-from patchtrace.nda.query_run import CLOSER
+from patchtrace import Attribution, ImageSet, Recipe
 
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE.parent.parent / "shared" / "data" / "cifar2.npz"
 WORK = HERE / "runs" / "scale"
 RESULTS = HERE / "results" / "scale.json"
 SIDE = 32
-#: Queries of the recall, images of its collection, and draws of its reference.
-RECALL = {"queries": 8, "images": 5000, "draws": 6}
 #: Kills of each kind.
 KILLS = 100
-#: Shortlists whose recall is measured, as a part of the collection.
-PARTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
 
 
 # Pictures
@@ -187,91 +181,6 @@ def cluster() -> None:
         keep({"cluster": {"2 threads": here, "local:2": there, "ratios": ratios}})
 
 
-def recall() -> None:
-    """How many of the best of a many-draw exact reference are in shortlists of any length."""
-    train, queries = _recall_images()
-    best = _reference(train, queries)
-    recipe, factor = replace(Recipe.preset("patchtrace"), views=()), coarse_factor(train.shape[1:])
-
-    def looked_at(images: ImageSet, query: ImageSet, factor: int) -> np.ndarray:
-        found = NDA(coarse_recipe(recipe, factor)).fit(images.smaller(factor)).attribute(query.smaller(factor))
-        return np.argsort(-found.scores[0])
-
-    def coarse(query: ImageSet, count: int) -> np.ndarray:
-        some = np.sort(first_looks[query.ids[0]][: CLOSER * count])
-        return some[looked_at(train.subset(some), query, factor // 2)][:count]
-
-    each = [queries.subset([number]) for number in range(len(queries))]
-    first_looks = {query.ids[0]: looked_at(train, query, factor) for query in each}
-    draw = np.argsort(-NDA(replace(recipe, seed=1)).fit(train).attribute(queries).scores, axis=1)
-    order = np.random.default_rng(0).permuted(np.tile(np.arange(len(train)), (len(queries), 1)), axis=1)
-    ways = {
-        "coarse pass": coarse,
-        "coarse pass, one look": lambda query, count: first_looks[query.ids[0]][:count],
-        "one exact draw": lambda query, count: draw[int(query.ids[0])][:count],
-        "chance": lambda query, count: order[int(query.ids[0])][:count],
-    }
-    curves: dict[str, dict[str, list[float]]] = {name: {} for name in ways}
-    for name, way in ways.items():
-        for part in PARTS:
-            lists = [way(query, int(part * len(train))) for query in each]
-            curves[name][str(part)] = [_found(best, lists, top) for top in (10, 100)]
-        print(name, curves[name], flush=True)
-    keep({"recall": {**RECALL, **curves}})
-    _draw(curves)
-
-
-def _recall_images() -> tuple[ImageSet, ImageSet]:
-    with np.load(PICTURES) as archive:
-        train, queries = archive["train"][: RECALL["images"]], archive["val"][100 : 100 + RECALL["queries"]]
-    return ImageSet.open(train), ImageSet.open(queries)
-
-
-def _reference(train: ImageSet, queries: ImageSet) -> np.ndarray:
-    """Scores of many exact draws; kept, some queries at a time, for they take long."""
-    recipe = replace(Recipe.preset("patchtrace"), views=(), draws=RECALL["draws"])
-    method = NDA(recipe, checkpoint=WORK / "reference-unfinished").fit(train)
-    scores = []
-    for first in range(0, len(queries), 4):
-        kept = WORK / f"reference-{RECALL['draws']}-draws-{first}"
-        if not (kept / "attribution.json").exists():
-            some = queries.subset(range(first, min(first + 4, len(queries))))
-            with tqdm(total=1, desc=f"reference {first}", disable=None) as bar:
-                method.attribute(some, progress=_on(bar)).save(kept)
-        scores.append(Attribution.load(kept).scores)
-    return np.concatenate(scores)
-
-
-def _found(best: np.ndarray, lists: list[np.ndarray], top: int) -> float:
-    """The part of the best that the lists have."""
-    wanted = np.argsort(-best, axis=1)[:, :top]
-    return round(float(np.mean([np.isin(row, some).mean() for row, some in zip(wanted, lists, strict=True)])), 4)
-
-
-def _draw(curves: dict[str, dict[str, list[float]]]) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, constrained_layout=True)
-    for place, (axis, top) in enumerate(zip(axes, (10, 100), strict=True)):
-        for name, curve in curves.items():
-            style = {"coarse pass": "o-", "one exact draw": "s--", "chance": "k:"}.get(name, ".-")
-            axis.plot(
-                [100 * float(part) for part in curve], [found[place] for found in curve.values()], style, label=name
-            )
-        axis.set(
-            xscale="log", xlabel="shortlist, % of the collection", title=f"best {top} of the reference", ylim=(0, 1.03)
-        )
-        axis.set_xticks([1, 2, 5, 10, 20, 50], labels=["1", "2", "5", "10", "20", "50"], minor=False)
-        axis.minorticks_off()
-        axis.grid(alpha=0.3)
-    axes[0].set(ylim=(0, 1.03), ylabel="part of them in the shortlist")
-    axes[0].legend(loc="lower right", bbox_to_anchor=(1, 0.47), frameon=False)
-    figure.savefig(HERE.parent / "docs" / "scale-recall.png", dpi=130)
-
-
 def faster() -> None:
     """How much less time a shortlist takes than all images at equal draws, with 5,000 of them and with 50,000."""
     for count, draws, lists in ((5_000, 1, (50, 250, 500)), (5_000, 8, (50, 250, 500)), (50_000, 1, (500, 5_000))):
@@ -282,14 +191,6 @@ def faster() -> None:
             part = watched([*words, "--shortlist", shortlist])["seconds"]
             found[f"shortlist {shortlist}"] = {"seconds": part, "times faster": round(whole / part, 1)}
         keep({"faster": {f"{count} images, draws {draws}": found}})
-
-
-def _on(bar: Any) -> Any:
-    def tell(done: int, total: int) -> None:
-        bar.total = total
-        bar.update(done - bar.n)
-
-    return tell
 
 
 def kill_index() -> None:
@@ -410,7 +311,7 @@ def model() -> None:
 
 
 SECTIONS = {
-    each.__name__: each for each in (exact, cluster, recall, faster, kill_index, kill_attribute, memory, million, model)
+    each.__name__: each for each in (exact, cluster, faster, kill_index, kill_attribute, memory, million, model)
 }
 
 

@@ -159,20 +159,37 @@ def test_a_rest_of_all_others_gives_what_a_comparison_with_all_gives(case):
     np.testing.assert_allclose(found, whole[:, : len(some)], rtol=1e-5, atol=1e-9)
 
 
-def test_a_sample_is_hardly_biased_where_one_over_its_sum_would_be():
-    """Of 2,000 others a few hold most: what the listed ones have of the whole, from samples of 200."""
+def bias_of_samples(size, unseen):
+    """Of 2,000 others a few hold most: how far the part of the listed ones is off, corrected and plain."""
     rng = np.random.default_rng(0)
     others = rng.lognormal(0, 2.5, 2000)
     listed = others.sum() / 4
     found, plain = [], []
     for _ in range(2000):
-        groups = (10 * rng.choice(others, 200, replace=False)).reshape(10, 20).sum(axis=1) / listed
-        found.append(fold.part_of_listed(np.log([[[1e-300, *groups]]]))[0][0, 0])
+        drawn = 2000 / size * rng.choice(others, size, replace=False)
+        groups = drawn.reshape(10, -1).sum(axis=1) / listed
+        found.append(fold.part_of_listed(np.log([[[1e-300, *groups]]]), unseen)[0][0, 0])
         plain.append(1 / (1 + groups.sum()))
     truth = listed / (listed + others.sum())
-    bias, plain_bias = np.mean(found) / truth - 1, np.mean(plain) / truth - 1
+    return np.mean(found) / truth - 1, np.mean(plain) / truth - 1
+
+
+def test_a_sample_is_hardly_biased_where_one_over_its_sum_would_be():
+    bias, plain_bias = bias_of_samples(200, unseen=0.9)
     assert plain_bias > 0.05  # what is corrected is there
     assert abs(bias) < 0.3 * plain_bias
+
+
+def test_a_sample_of_half_the_others_is_corrected_by_half_as_much():
+    bias, _ = bias_of_samples(1000, unseen=0.5)
+    too_much, _ = bias_of_samples(1000, unseen=1)
+    assert abs(bias) < 0.01 < abs(too_much)
+
+
+def test_the_part_that_a_sample_has_not_seen():
+    cards = as_set(np.zeros((5, 3, 4, 4), np.float32))
+    assert fold.Rest(cards, np.array([1.0, 4.0, 4.0, 8.0, 8.0])).unseen == pytest.approx(1 - 4 / 24)
+    assert fold.Rest(cards, np.ones(5)).unseen == 0
 
 
 @pytest.mark.parametrize("engine", ["blocked", "reference", "native"])

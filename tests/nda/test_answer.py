@@ -199,6 +199,39 @@ def test_samples_are_smaller_at_levels_where_less_is_enough(monkeypatch):
 
 
 @pytest.mark.usefixtures("_sampling")
+def test_draws_of_a_chunk_share_samples_and_shares_stay_what_they_are(monkeypatch):
+    """A few draws at once have one sample: less work, the same mean."""
+    recipe, found, asked = replace(RECIPE, draws=32), {}, []
+    masses = query_run.sampled_masses
+    monkeypatch.setattr(query_run, "sampled_masses", lambda *of: (asked.append(len(of[2])), masses(*of))[1])
+    for draws in (1, 4):
+        monkeypatch.setattr(query_run, "SAMPLE_DRAWS", draws)
+        asked.clear()
+        found[draws] = NDAShortlist(40, recipe).fit(TRAIN).attribute(QUERY)
+        assert sum(asked) == 2 * 32 / draws  # at both levels
+    best = found[1].ranking(0)[:2]
+    np.testing.assert_allclose(found[4].shares[0, best], found[1].shares[0, best], rtol=0.05)
+
+
+def test_draws_are_for_images_with_too_large_errors(monkeypatch):
+    """Not for those that are known well enough already."""
+    asked = []
+    wanting = query_run.QueryRun._wanting
+
+    def recorded(run, found, best):
+        asked.append((found, best, wanting(run, found, best)))
+        return asked[-1][2]
+
+    monkeypatch.setattr(query_run.QueryRun, "_wanting", recorded)
+    results(precision=0.04)
+    assert len(asked) > 2
+    found, best, chosen = asked[-1]
+    errors = found.error[best] / np.maximum(found.mean[best], found.mean.max() / 10)
+    assert len(chosen) < len(best)
+    assert errors[np.isin(best, chosen)].max() == errors[:10].max()
+
+
+@pytest.mark.usefixtures("_sampling")
 def test_one_query_may_be_approximate_and_another_exact(tmp_path):
     rules = {"precision": 0.03, "top": 2}
     one, other = results(**rules)[-1], results(seconds=1e5, **rules)[-1]
@@ -287,6 +320,33 @@ def test_work_ends_at_the_time_limit(monkeypatch):
     found = NDA(RECIPE, stopping=Stopping(seconds=1.0, precision=1e-3, most_draws=10**6)).fit(TRAIN).attribute(QUERY)
     assert found.nda.ended == [Ended.TIME]
     assert time.monotonic() - begin < 20  # it would go on for hours
+
+
+@pytest.mark.usefixtures("_sampling")
+def test_the_time_limit_may_come_between_the_levels_of_a_draw(monkeypatch):
+    """One level then has one draw, the other two."""
+    drawn, check = [], query_run.Clock.check
+
+    def out_of_time(clock):
+        check(clock)
+        if len(drawn) == 3:
+            raise query_run.OutOfTime
+
+    sampled = query_run.QueryRun._sampled
+
+    def counted(*arguments):
+        for masses in sampled(*arguments):
+            drawn.append(1)
+            yield masses
+
+    monkeypatch.setattr(query_run.Clock, "check", out_of_time)
+    monkeypatch.setattr(query_run.QueryRun, "_sampled", counted)
+    found = results(seconds=1e5)[-1]
+    assert found.nda.ended == [Ended.TIME]
+    assert found.nda.draws == [[2, 1]]
+    assert len(found.nda.normalisers[0]) == 1
+    explained = explain(found, ImageSet.open(QUERY), ImageSet.open(TRAIN), images=4)
+    assert explained.sampled
 
 
 def test_progress_never_falls_back():

@@ -116,7 +116,7 @@ def test_it_says_what_it_is(listed):
     facts = listed.nda.shortlist
     assert (facts.images, facts.of) == (16, 80)
     assert facts.sampled == 64
-    assert facts.coarse == coarse_recipe(RECIPE, 4)
+    assert facts.coarse == coarse_recipe(RECIPE, 4, draws=2)
     assert facts.recall == measured_recall(0.2)
     assert listed.query_ids == ("0", "1")
     assert listed.nda.ended == ["fixed", "fixed"]

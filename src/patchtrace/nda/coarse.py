@@ -18,6 +18,8 @@ from patchtrace.recipe import Level, Recipe, Scale
 
 #: The shorter side of its pictures, about.
 COARSE_SIDE = 8
+#: Collections of at most this size have two draws: the second finds half of what the first would miss.
+TWICE = 200_000
 #: Fraction of the best 10 and the best 100 of an exact reference that a shortlist of this part of a collection holds.
 #: Measured by `benchmarks/scale.py recall`, with 5,000 photographs of 32 x 32, without views.
 MEASURED_RECALL = {
@@ -31,8 +33,13 @@ MEASURED_RECALL = {
 }
 
 
-def coarse_recipe(recipe: Recipe, factor: int) -> Recipe:
-    """A recipe as it looks in pictures that are ``factor`` times smaller, with one draw.
+def coarse_draws(images: int) -> int:
+    """Draws of a coarse pass over so many images."""
+    return 2 if images <= TWICE else 1
+
+
+def coarse_recipe(recipe: Recipe, factor: int, draws: int = 1) -> Recipe:
+    """A recipe as it looks in pictures that are ``factor`` times smaller, with few draws.
 
     The mean of a square of pixels has ``factor`` times less noise than each of them, so every level becomes the one
     with so much less noise, and patches become as many times smaller.
@@ -49,7 +56,7 @@ def coarse_recipe(recipe: Recipe, factor: int) -> Recipe:
         Level(t, tuple(Scale(patch, weight=weight) for patch, weight in of_level.items()))
         for t, of_level in scales.items()
     )
-    return replace(recipe, levels=levels, draws=1, exponent=1.0, note="coarse pass")
+    return replace(recipe, levels=levels, draws=draws, exponent=1.0, note="coarse pass")
 
 
 def _quieter(recipe: Recipe, t: int, factor: int) -> int:
@@ -80,20 +87,22 @@ class Coarse:
     def __init__(self, recipe: Recipe, small: ImageSet, work: Work, factor: int) -> None:
         self.recipe, self.plan = recipe, Plan.of(recipe, small.shape[1:])
         self.small, self.work, self.factor = small, work, factor
+        self.times = recipe.draws if isinstance(recipe.draws, int) else 1
         self.pace = Pace([level.cost for level in self.plan.levels])
 
     def shares(self, query: ImageSet, watch: Watch) -> NDArray[np.float64]:
         """A coarse share of each image: (train,)."""
         clean = query.smaller(self.factor).block(0, 1)[0]
-        count, clock = Counter(watch, len(self.small) * len(self.plan.steps)), Clock()
+        times = self.times
+        count, clock = Counter(watch, times * len(self.small) * len(self.plan.steps)), Clock()
         found = np.zeros(len(self.small))
-        for number, draws in self.plan.walk([[(0, 1)]] * len(self.plan.levels)):
+        for number, draws in self.plan.walk([[(0, times)]] * len(self.plan.levels)):
             before, noisy = clock.elapsed, draws.on(clean)
             steps = self.plan.levels[number].steps
             masses = self.work.masses(Job(noisy, step.comparison, count.per_image(1)) for step in steps)
             for step, mass in zip(steps, masses, strict=True):
-                found += step.weight * mass.sum(axis=0) / len(self.plan.levels)
-            self.pace.add(number, len(self.small), clock.elapsed - before)
+                found += step.weight * mass.mean(axis=0) / len(self.plan.levels)
+            self.pace.add(number, times * len(self.small), clock.elapsed - before)
         return found / self.plan.patches
 
 

@@ -24,7 +24,7 @@ from patchtrace.facts import facts_of, facts_of_set
 from patchtrace.images import ImageSet, has_own_size
 from patchtrace.methods.base import Method, Resources
 from patchtrace.nda.checkpoint import Checkpoint
-from patchtrace.nda.coarse import Coarse, coarse_factor, coarse_recipe
+from patchtrace.nda.coarse import Coarse, coarse_draws, coarse_factor, coarse_recipe
 from patchtrace.nda.plan import Plan, recipe_for_images
 from patchtrace.nda.query_run import EXPLAINED_DRAWS, FROM_IMAGES, QueryRun, Setting, together
 from patchtrace.progress import Progress, Watch
@@ -208,7 +208,8 @@ class NDA(Method):
             coarse = None
             if small is not None:
                 factor = coarse_factor(train.shape[1:])
-                coarse = Coarse(coarse_recipe(recipe, factor), small, place.work(small), factor)
+                small_recipe = coarse_recipe(recipe, factor, coarse_draws(len(train)))
+                coarse = Coarse(small_recipe, small, place.work(small), factor)
             setting = Setting(
                 plan, train, place.work(train), engine, budget, self.stopping, coarse, self._listed(train), given,
                 self.parts, keep, explainable,

@@ -45,7 +45,7 @@ BEHIND = 0.3
 LEAST_SAMPLE, SAMPLED = 1000, 0.2
 #: At levels where a few images do not hold most of a patch, a smaller sample will do: one whose estimated bias (it is
 #: taken away) is this part of a share. Elsewhere a larger one is needed. Both within these parts of the usual size.
-CORRECTED, SMALLEST, LARGEST = 0.08, 0.125, 2.0
+CORRECTED, SMALLEST, LARGEST = 0.08, 0.125, 3.0
 #: Draws that have one sample, and are compared at once with it: a third less work. What they have in common by that is
 #: little beside the noise that they do not.
 SAMPLE_DRAWS = 4
@@ -67,7 +67,7 @@ SPARE = 1.2
 EXPLAINED_DRAWS = 2
 #: Before a shortlist is chosen, so many times more images are looked at again, in pictures twice as large; or as many
 #: as this part of the time allows, where that is more.
-CLOSER, CLOSER_TIME = 3, 0.05
+CLOSER, CLOSER_TIME = 5, 0.05
 #: Limit of images on a shortlist that is chosen by time, as a part of the collection.
 LISTED_PART = 0.1
 
@@ -507,7 +507,9 @@ class QueryRun:
         """Of the first draws, (draws, patches of all steps); None where they are not known."""
         if not self.drawn or not all(self.normalisers):
             return None
-        return np.concatenate([np.concatenate(kept)[:EXPLAINED_DRAWS] for kept in self.normalisers], axis=1)
+        found = [np.concatenate(kept)[:EXPLAINED_DRAWS] for kept in self.normalisers]
+        draws = min(map(len, found))  # a time limit may end a run when some levels have one more
+        return np.concatenate([one[:draws] for one in found], axis=1)
 
     def _shortlist(self) -> ShortlistFacts | None:
         """How the result is approximate; None if all draws compared all images."""
@@ -539,8 +541,8 @@ class QueryRun:
         coarse[self.listed] = 0
         left = max(0.0, self.plan.patches - float(listed.sum()))
         estimated = coarse * (left / coarse.sum() if coarse.sum() > 0 else 0.0)
-        # no image that was left out may rank before one that was not
-        return np.minimum(estimated, np.nextafter(np.float32(listed.min()), np.float32(0), dtype=np.float32))
+        # no image that was left out may rank before one that was not, in float32 either
+        return np.minimum(estimated, listed.min() * (1 - 1e-6))
 
     # -- on disk ----------------------------------------------------------------------------------------
 
