@@ -200,7 +200,7 @@ def opened_collection(way: Way) -> ImageSet:
     store = Store(RUNS / f"latents-{way.side}.store")
     with tqdm(desc=f"latents of {way.side}", total=len(photographs()), disable=None) as bar:
         store.update(
-            PHOTOS,
+            [PHOTOS],
             decoding=Decoding(size=(way.side, way.side)),
             latents=f"taef2:{WEIGHTS}",
             progress=lambda done, _: bar.update(done - bar.n),

@@ -32,7 +32,7 @@ from patchtrace.progress import Progress, Watch
 TableFormat = Literal["csv", "json", "parquet"]
 MANIFEST = "attribution.json"
 #: Methods that share a query out among images. What others have instead, parts of a sum of scores, is no share.
-SHARING = ("nda", "nda-shortlist")
+SHARING = ("nda", "nda-shortlist", "score-machine")
 #: Increased when an older version could not read the files.
 FILE_VERSION = 4
 #: Columns of tables that say what an image is to a query, and where a verdict has that.

@@ -482,6 +482,7 @@ def test_generate_paints_pictures_and_says_what_they_are_from(call, photos, tmp_
     assert code == 0
     assert "written to" in err
     assert out.count(".png") == 6
+    assert (out.count("share  id"), out.count(" %")) == (2, 6)
     written = sorted(path.name for path in run.iterdir())
     assert written == [
         "attribution.json",
