@@ -95,6 +95,28 @@ def test_links_are_those_of_the_site(link, page, becomes):
     assert site.relinked(link, page) == becomes
 
 
+def command_lines() -> list[str]:
+    """What pages tell to type after the word patchtrace, one string for each command."""
+    found = set()
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for block in re.split(r"^```", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1::2]:
+            lines = block.replace("\\\n", " ").splitlines()
+            found |= {line.partition("#")[0].strip() for line in lines if line.startswith("patchtrace ")}
+    return sorted(found)
+
+
+@pytest.mark.parametrize("line", command_lines())
+def test_commands_in_the_docs_have_such_options(line):
+    command, words = cli, line.split()[1:]
+    while isinstance(command, click.Group):
+        assert words, line
+        known = command.get_command(click.Context(command), words[0])
+        assert known is not None, line
+        command, words = known, words[1:]
+    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word.partition("=")[0] for word in words if word.startswith("-")} <= options, line
+
+
 def test_links_named_after_a_file_have_the_title_of_its_page():
     assert (
         site.titled("see [store.md](store.md#sources), [x.md](x.md)")
