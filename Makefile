@@ -7,7 +7,7 @@ RELEASE := build/release
 
 NATIVE := $(wildcard native/*.*)
 
-.PHONY: docs notebooks release-check wheel-check lower-bounds man demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth postcards quality removal pictures attack lock sbom audit scale profile clean test-aarch64 gpu
+.PHONY: docs notebooks release-check wheel-check lower-bounds man demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality removal pictures attack lock sbom audit scale profile clean test-aarch64 gpu
 
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
@@ -137,11 +137,6 @@ truth: $(VENV)/installed
 quality: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python benchmarks/quality.py
-
-# A small truth on drawn pictures, for docs/notebooks/method.ipynb: some ten core minutes; resumes.
-postcards: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/postcards.py
 
 # What models make of a picture when the images that it resembles are removed: a table of docs/results.md. An hour;
 # goes on where it was stopped.
