@@ -7,7 +7,7 @@ RELEASE := build/release
 
 NATIVE := $(wildcard native/*.*)
 
-.PHONY: docs release-check wheel-check lower-bounds man demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality removal pictures attack lock sbom audit scale profile clean test-aarch64 gpu
+.PHONY: docs notebooks release-check wheel-check lower-bounds man demo check test lint test-asan test-tsan bench provenance stability answer screenshots results truth quality removal pictures attack lock sbom audit scale profile clean test-aarch64 gpu
 
 demo: $(VENV)/installed
 	$(BIN)/patchtrace demo -o demo
@@ -65,6 +65,10 @@ $(BIN)/python:
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	$(BIN)/python .ci/links.py build/site
+
+# Run the notebooks and keep what they show: a minute or two.
+notebooks: $(VENV)/installed-test
+	$(BIN)/python .ci/notebooks.py
 
 # Manual pages from the help of the commands, in build/man: read one with  man -l build/man/patchtrace.1
 man: $(VENV)/installed

@@ -4,6 +4,7 @@
 - ``<!-- include: README.md why -->`` stands for what is between ``<!-- why -->`` and ``<!-- /why -->`` in that file of
   the project, and without a name for all of it. So the README and the site share their sentences.
 - Links of such texts, which start at the root of the project, become links of the site, and the other way round.
+- A link whose text is the name of a page's file, as on GitHub, has the title of the page.
 - Each notebook of docs/notebooks is a page, with the outputs that it holds: see .ci/notebooks.py.
 """
 
@@ -47,6 +48,7 @@ INCLUDE = re.compile(r"^<!-- include: (?P<file>\S+)(?: (?P<part>\S+))? -->$", re
 LINK = re.compile(r"(?P<before>\]\()(?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
 #: What the theme adds to pages that are read offline, and fetches all the same.
 SHIM = "https://unpkg.com/iframe-worker/shim"
+FILE_NAME = re.compile(r"(?<=\[)(\w+)\.md(?=\]\()")
 MARK = re.compile(r"^<!-- /?\w+ -->\n", re.MULTILINE)
 
 
@@ -225,11 +227,23 @@ def relinked(text: str, page: str) -> str:
             target = target.removeprefix("docs/")
         elif target == "LICENSE":
             target = "credits.md"
-        else:
+        elif not target.startswith("notebooks/"):
             return match[0]
+        if target.startswith("notebooks/"):
+            target = f"{target.removesuffix('.ipynb')}.md"
         return f"{match['before']}{posixpath.relpath(target, posixpath.dirname(page) or '.')}{match['anchor'] or ''}"
 
     return LINK.sub(link, text)
+
+
+def titled(text: str) -> str:
+    """The text with titles of pages where links have the names of their files."""
+
+    def title(match: re.Match[str]) -> str:
+        page = ROOT / "docs" / match[0]
+        return page.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") if page.is_file() else match[0]
+
+    return FILE_NAME.sub(title, text)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -254,7 +268,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Fill in what a page includes, and set its links."""
-    return relinked(included(markdown), page.file.src_uri)
+    return relinked(titled(included(markdown)), page.file.src_uri)
 
 
 def on_post_page(output: str, *, page: Any, **_: Any) -> str:

@@ -84,6 +84,10 @@ def test_what_a_page_includes_is_there(page):
         ("![a](docs/demo.png)", "reference/x.md", "![a](../demo.png)"),
         ("[a](../CONTRIBUTING.md)", "architecture.md", "[a](contributing.md)"),
         ("[a](scale.md#time)", "guide.md", "[a](scale.md#time)"),
+        ("[a](docs/notebooks/x.ipynb)", "index.md", "[a](notebooks/x.md)"),
+        ("[a](notebooks/x.ipynb)", "tools.md", "[a](notebooks/x.md)"),
+        ("[a](x.ipynb)", "notebooks/x.md", "[a](x.ipynb)"),
+        ("[a](../guide.md#size)", "notebooks/x.md", "[a](../guide.md#size)"),
         ("[a](https://example.org/docs/x.md)", "guide.md", "[a](https://example.org/docs/x.md)"),
     ],
 )
@@ -91,9 +95,57 @@ def test_links_are_those_of_the_site(link, page, becomes):
     assert site.relinked(link, page) == becomes
 
 
+def command_lines() -> list[str]:
+    """What pages tell to type after the word patchtrace, one string for each command."""
+    found = set()
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for block in re.split(r"^```", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1::2]:
+            lines = block.replace("\\\n", " ").splitlines()
+            found |= {line.partition("#")[0].strip() for line in lines if line.startswith("patchtrace ")}
+    return sorted(found)
+
+
+@pytest.mark.parametrize("line", command_lines())
+def test_commands_in_the_docs_have_such_options(line):
+    command, words = cli, line.split()[1:]
+    while isinstance(command, click.Group):
+        assert words, line
+        known = command.get_command(click.Context(command), words[0])
+        assert known is not None, line
+        command, words = known, words[1:]
+    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word.partition("=")[0] for word in words if word.startswith("-")} <= options, line
+
+
+def test_links_named_after_a_file_have_the_title_of_its_page():
+    assert (
+        site.titled("see [store.md](store.md#sources), [x.md](x.md)")
+        == "see [The store](store.md#sources), [x.md](x.md)"
+    )
+
+
+def test_a_notebook_is_a_page_with_what_its_code_showed():
+    outputs = [
+        {"output_type": "execute_result", "data": {"text/plain": ["<A>"], "text/html": ["<p>\n", "shown</p>"]}},
+        {"output_type": "stream", "name": "stdout", "text": ["a < b\n", "  c"]},
+        {"output_type": "display_data", "data": {"image/png": "iVBO\n", "text/plain": "<PIL>"}},
+    ]
+    cells = [
+        {"cell_type": "markdown", "source": ["# A title\n", "\n", "Text."]},
+        {"cell_type": "code", "source": ["x = 1\n", "x"], "outputs": outputs},
+    ]
+    page = site.notebook_page({"cells": cells}, "mine")
+    assert page.startswith("# A title\n\nText.\n\n```python\nx = 1\nx\n```\n\n")
+    assert '<div class="output"><p> shown</p></div>' in page
+    assert "<pre>a &lt; b&#10;  c</pre>" in page
+    assert 'src="data:image/png;base64,iVBO"' in page
+    assert "](mine.ipynb)" in page
+
+
 def test_links_between_files_of_the_project_lead_somewhere():
     found = 0
-    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+    docs = ROOT / "docs"
+    for path in [*ROOT.glob("*.md"), *docs.glob("*.md"), *docs.glob("notebooks/*.ipynb")]:
         for match in site.LINK.finditer(path.read_text(encoding="utf-8")):
             if "://" not in match["target"]:
                 found += 1

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 #: Longer lists are counted, longer texts are cut.
-ITEMS, LETTERS = 5, 60
+ITEMS, LETTERS = 4, 60
 
 
 def short_repr(whole: Any) -> str:
