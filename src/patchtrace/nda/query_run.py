@@ -542,7 +542,7 @@ class QueryRun:
         left = max(0.0, self.plan.patches - float(listed.sum()))
         estimated = coarse * (left / coarse.sum() if coarse.sum() > 0 else 0.0)
         # no image that was left out may rank before one that was not, in float32 either
-        return np.minimum(estimated, listed.min() * (1 - 1e-6))
+        return np.asarray(np.minimum(estimated, listed.min() * (1 - 1e-6)), np.float64)
 
     # -- on disk ----------------------------------------------------------------------------------------
 
