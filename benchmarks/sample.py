@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/sample.py
 
-5,000 images of CIFAR-2; the images with the largest masses in two draws of all images are compared once more in two
+2,000 images of CIFAR-2; the images with the largest masses in two draws of all images are compared once more in two
 other draws, with a sample of the others, several times: the sum of their masses, in units of the exact sum.
 """
 
@@ -19,9 +19,9 @@ from patchtrace.nda.plan import Plan
 from patchtrace.nda.sample import chances_of, rest_of
 from patchtrace.recipe import Recipe
 
-IMAGES, QUERIES, TIMES = 5_000, (0, 2), 2
+IMAGES, QUERIES, TIMES = 2_000, (0, 2), 2
 #: Contenders and sampled images.
-SIZES = ((60, 250), (60, 500), (60, 1000), (60, 2000))
+SIZES = ((60, 125), (60, 250), (60, 500), (60, 1000))
 
 
 def ratios(recipe: Recipe, level: int) -> np.ndarray:
