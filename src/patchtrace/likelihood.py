@@ -95,10 +95,10 @@ class Likelihood:
         most = " (no more can be shown)" if ratio >= self.others or 1 / ratio >= self.sources else ""
         times, how = (ratio, "more") if ratio >= 1 else (1 / ratio, "less")
         return (
-            f"likelihood ratio {in_figures(ratio)}{most}: such a value is {in_figures(times)} times {how} frequent among "
-            f"{self.sources} pictures that were painted from the collection, or have a square of it, than among the "
-            f"{self.others} others (Cllr {self.cllr:.2f} on held-out ones); it holds for such pictures only, and is "
-            "not the odds of copying"
+            f"likelihood ratio {in_figures(ratio)}{most}: such a value is {in_figures(times)} times {how} frequent "
+            f"among {self.sources} pictures that were painted from the collection, or have a square of it, than "
+            f"among the {self.others} others (Cllr {self.cllr:.2f} on held-out ones); it holds for such pictures "
+            "only, and is not the odds of copying"
         )
 
     def record(self) -> dict[str, Any]:
