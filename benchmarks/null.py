@@ -41,7 +41,7 @@ from tqdm import tqdm
 from patchtrace import NDA, Compute, EmbeddingSimilarity, ImageSet, PixelSimilarity, Recipe
 from patchtrace.cache import Cache, digest
 from patchtrace.demo import painted_from
-from patchtrace.likelihood import cllr
+from patchtrace.likelihood import cllr, in_figures
 from patchtrace.nda.plan import recipe_for_images
 from patchtrace.null import calibrate
 from patchtrace.null.agreement import FAINT, RADIUS, SCALES, SIZES, WAYS, WINDOWS, agreement
@@ -383,7 +383,7 @@ def likelihood_table() -> None:
     print(f"| planted, held out | {held} |")
     for kind in next(iter(results.values()))["median"]:
         costs = [f"{found['cllr'][kind]:.2f}" if kind in found["cllr"] else "" for found in results.values()]
-        middle = [f"{found['median'][kind]:.2g}" for found in results.values()]
+        middle = [in_figures(found["median"][kind]) for found in results.values()]
         cells = (" / ".join(filter(None, both)) for both in zip(costs, middle, strict=True))
         print(f"| {kind} | " + " | ".join(cells) + " |")
 
@@ -395,7 +395,7 @@ def figure() -> None:
     drawing, axes = plt.subplots(1, 2, figsize=(9, 4), sharey=True, layout="constrained")
     for axis, kind in zip(axes, ("controls", "members"), strict=True):
         axis.plot([0, 1], [0, 1], color="#999999", linewidth=1)
-        for name, found in ((name, known()[name]) for name in ("mixed", "classes", "cifar2")):
+        for name, found in ((name, known()[name]) for name in ("mixed", "classes", "cifar2") if name in known()):
             p = np.sort(found["uniform"][kind]["values"])
             axis.step(p, np.arange(1, len(p) + 1) / len(p), where="post", label=name)
         axis.set(title=f"null by {kind}", xlabel="p-value", xlim=(0, 1), ylim=(0, 1))

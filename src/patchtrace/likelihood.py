@@ -95,10 +95,10 @@ class Likelihood:
         most = " (no more can be shown)" if ratio >= self.others or 1 / ratio >= self.sources else ""
         times, how = (ratio, "more") if ratio >= 1 else (1 / ratio, "less")
         return (
-            f"likelihood ratio {ratio:.2g}{most}: such a value is {times:.2g} times {how} frequent among "
-            f"{self.sources} pictures that were painted from the collection, or have a square of it, than among the "
-            f"{self.others} others (Cllr {self.cllr:.2f} on held-out ones); it holds for such pictures only, and is "
-            "not the odds of copying"
+            f"likelihood ratio {in_figures(ratio)}{most}: such a value is {in_figures(times)} times {how} frequent "
+            f"among {self.sources} pictures that were painted from the collection, or have a square of it, than "
+            f"among the {self.others} others (Cllr {self.cllr:.2f} on held-out ones); it holds for such pictures "
+            "only, and is not the odds of copying"
         )
 
     def record(self) -> dict[str, Any]:
@@ -109,6 +109,15 @@ class Likelihood:
     def from_record(cls, record: Mapping[str, Any] | None) -> Likelihood | None:
         """What :meth:`record` wrote; None stays None."""
         return None if record is None else cls(**record)
+
+
+def in_figures(ratio: float) -> str:
+    """A ratio with as many figures as it has a meaning in: two, or those before the point.
+
+    >>> in_figures(100.2), in_figures(6.23), in_figures(0.0321)
+    ('100', '6.2', '0.032')
+    """
+    return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
 
 def cllr(sources: Values, others: Values) -> float:
