@@ -5,7 +5,6 @@
     .venv/bin/python benchmarks/pictures.py "latents of 512" --rounds 12
     .venv/bin/python benchmarks/pictures.py "latents of 512, zoom 1.5" --changes "quarter pasted 1.5 times larger"
     .venv/bin/python benchmarks/pictures.py --table                   # of what is known so far
-    .venv/bin/python benchmarks/pictures.py --half                    # what half precision changes, on 20 photographs
 
 600 photographs: 500 are the collection, and the other 100 are hosts, onto which parts are pasted, and which are blended
 with. 40 of the collection are sources, changed at their full size. No source and no host is one of the photographs with
@@ -308,34 +307,13 @@ def cell(rows: list[dict[str, Any]], changes: Sequence[str], *, whole: bool = Fa
     return f"{first:.2f} / {ten:.2f} ({sum(map(len, ranks))})"
 
 
-def half_precision(count: int = 20, side: int = 256) -> None:
-    """By how much latents and shares differ between half precision and float32, for photographs and a half and half."""
-    autoencoder, files = load(), collection()[:: len(collection()) // count][:count]
-    blend = CHANGES["half and half"](opened(files[0]), opened(files[-1]))
-    pixels = np.stack([small(picture, side).transpose(2, 0, 1) for picture in [blend, *map(opened, files)]])
-    single = np.concatenate([autoencoder.network.encode(some[None] / np.float32(127.5) - 1) for some in pixels])
-    single = (np.asarray(single) - np.float32(autoencoder.shift)) * np.float32(autoencoder.scaling)
-    half = autoencoder.encode(pixels).astype(np.float32)
-    off, recipe = np.abs(half - single), Recipe.for_latents(*single.shape[2:])
-    shares = [NDA(recipe).fit(latents[1:]).attribute(latents[:1]).shares[0] for latents in (single, half)]
-    changed = np.abs(shares[1] - shares[0])
-    normal = np.abs(single) > np.finfo(np.float16).tiny  # smaller ones are off by at most 2^-25
-    relative = (off[normal] / np.abs(single[normal])).max()
-    print(f"latents: deviation {single.std():.3f}, off by at most {off.max():.1e}, of themselves 1/{1 / relative:.0f}")
-    print(f"shares: off by at most {changed.max():.1e}, of themselves {(changed / shares[0]).max():.1e}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[*WAYS, []], help="what to measure; by default everything")
     parser.add_argument("--rounds", type=int, default=SOURCES, help="queries of each change; by default all 40")
     parser.add_argument("--changes", nargs="+", choices=list(CHANGES), default=list(CHANGES), help="some only")
     parser.add_argument("--table", action="store_true", help="print the table only")
-    parser.add_argument("--half", action="store_true", help="measure what half precision changes only")
     given = parser.parse_args()
-    if given.half:
-        half_precision()
-        return
     for name in [] if given.table else given.names or WAYS:
         measure(name, given.rounds, given.changes)
     table(given.names or list(WAYS))
