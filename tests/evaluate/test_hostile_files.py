@@ -53,4 +53,4 @@ def test_what_unpacks_to_far_more_than_its_size_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(array_files, "UNPACKED_BYTES", 4000)
     (tmp_path / "flood.npz").write_bytes(FILES["a flood of names.npz"])
     with pytest.raises(PatchtraceError, match=r"of it unpack to 0\.0 GB of memory: save it as a \.npy"):
-        read_scores(tmp_path / "flood.npz", TRUTH)
+        array_files.read_arrays(tmp_path / "flood.npz", ("scores", "train_ids", "query_ids"))
