@@ -151,7 +151,7 @@ _patchtrace_completion patchtrace
 printf '%%s\\n' "${COMPREPLY[@]}"
 """
 ZSH = """
-autoload -U compinit; compinit -u -d /dev/null
+autoload -U compinit; compinit -u -D
 eval "$(patchtrace completion zsh)"
 [[ $_comps[patchtrace] == _patchtrace_completion ]] || exit 9
 compadd() { print -l -- ${(P)5} }

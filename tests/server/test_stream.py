@@ -156,7 +156,8 @@ def page(browser: Any, server: LocalServer) -> Iterator[Any]:
     opened.wait_for_selector(".pt-later:text('first answer, still being computed')")
     yield opened
     context.close()
-    assert complaints == []
+    # the view of a query that is cancelled while it is asked for is refused, which the browser logs
+    assert [complaint for complaint in complaints if "409 (Conflict)" not in complaint] == []
 
 
 def order(page: Any) -> list[str]:
