@@ -27,7 +27,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -281,9 +281,10 @@ def others(pictures: Pictures) -> dict[str, Any]:
     """The same by shares of one draw, with flips, and by pixels and embeddings, as far as it is computed."""
     train, found = pictures.train, {}
     recipe = Recipe.for_size(SIDE, SIDE)  # with mirrored images, of one draw
+    encoder = cache(lambda: EmbeddingSimilarity().fit(train))  # features of the collection are made once
     methods: dict[str, Callable[[ImageSet], NDArray[np.float32]]] = {
         "pixel": lambda some: PixelSimilarity().fit(train).attribute(some).scores,
-        "embedding": lambda some: EmbeddingSimilarity().fit(train).attribute(some).scores,
+        "embedding": lambda some: encoder().attribute(some).scores,
         "first share": lambda some: NDA(recipe, compute=Compute(threads=1)).fit(train).attribute(some).shares,
     }
     for method, scores in methods.items():
