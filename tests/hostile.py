@@ -63,6 +63,10 @@ def empty_webp(width: int = 16383, height: int = 3000) -> bytes:
     return b"RIFF" + struct.pack("<I", len(body)) + body
 
 
+#: What a field of a manifest may be replaced by.
+FORGED = [None, "\x1b[31m", -1, 0, [], {}, 1e308, True, 10**30, [[[]]], float("nan"), ["a"], {"a": 1}, "deleted"]
+
+
 def tampered(text: str, value: object) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     """JSON with one thing in it replaced by a value, or ``"deleted"``, and where that is; of lists, the first two."""
 

@@ -22,8 +22,8 @@ import numpy as np
 from benchmarks.attack.commands import run
 from benchmarks.attack.files import encoded, mutant
 from benchmarks.attack.rows import campaign, row
-from benchmarks.attack.runs import FLIPS, RANDOM, attributing, photos
-from hostile import hostile_files, tampered
+from benchmarks.attack.runs import attributing, flipped, photos
+from hostile import FORGED, hostile_files, tampered
 from PIL import Image
 
 from patchtrace import Autoencoder, Decoding, ImageSet, PatchtraceError, Store
@@ -187,28 +187,21 @@ def nulls(place: Path) -> None:
     known = Null.load(whole).judge(some, images)
     tries, noticed, broken = 0, 0, []
     files = [path for path in whole.iterdir() if path.is_file()]
-    for path in files:
-        raw = path.read_bytes()
-        for _ in range(FLIPS):
-            changed = bytearray(raw)
-            changed[RANDOM.randrange(len(raw))] ^= 1 << RANDOM.randrange(8)
-            path.write_bytes(changed)
-            tries += 1
-            try:
-                if not np.array_equal(Null.load(whole).judge(some, images).z, known.z):
-                    broken.append(path.name)
-            except PatchtraceError:
-                noticed += 1
-            except Exception as error:
-                broken.append(f"{path.name}: {error!r}")
-        path.write_bytes(raw)
+    for path in flipped(files):
+        tries += 1
+        try:
+            if not np.array_equal(Null.load(whole).judge(some, images).z, known.z):
+                broken.append(path.name)
+        except PatchtraceError:
+            noticed += 1
+        except Exception as error:
+            broken.append(f"{path.name}: {error!r}")
     outcome = f"{noticed} noticed, {tries - noticed - len(broken)} without effect"
     row(f"a flipped bit in each of {len(files)} files of a null", tries, said_of(broken, outcome), not broken)
 
     text = (whole / "null.json").read_text()
-    values = [None, "\x1b[31m", -1, 0, [], {}, 1e308, True, 10**30, [[[]]], float("nan"), ["a"], {"a": 1}, "deleted"]
     tries, refused, broken = 0, 0, []
-    for value in values:
+    for value in FORGED:
         for path_in, manifest in tampered(text, value):
             manifest.pop("manifest_sha256", None)
             (whole / "null.json").write_text(json.dumps({**manifest, "manifest_sha256": digest(manifest)}))
@@ -280,25 +273,19 @@ def latents(place: Path) -> None:
     state = ImageSet.open(place / "store").fingerprint()
     files = [p for p in (place / "store").rglob("*") if p.is_file() and p.stat().st_size and p.suffix != ".lock"]
     tries, noticed, silent = 0, 0, []
-    for path in files:
-        raw = path.read_bytes()
-        for _ in range(FLIPS):
-            changed = bytearray(raw)
-            changed[RANDOM.randrange(len(raw))] ^= 1 << RANDOM.randrange(8)
-            path.write_bytes(changed)
-            tries += 1
-            try:
-                if Store(place / "store").verify():
-                    noticed += 1
-                    continue
-                held = ImageSet.open(place / "store")
-                if ImageSet(held.pixels[:], held.ids, autoencoder=made).fingerprint() != state:
-                    silent.append(path.name)
-            except PatchtraceError:
+    for path in flipped(files):
+        tries += 1
+        try:
+            if Store(place / "store").verify():
                 noticed += 1
-            except Exception as error:
-                silent.append(f"{path.name}: {error!r}")
-        path.write_bytes(raw)
+                continue
+            held = ImageSet.open(place / "store")
+            if ImageSet(held.pixels[:], held.ids, autoencoder=made).fingerprint() != state:
+                silent.append(path.name)
+        except PatchtraceError:
+            noticed += 1
+        except Exception as error:
+            silent.append(f"{path.name}: {error!r}")
     outcome = f"{noticed} noticed, {tries - noticed - len(silent)} without effect"
     row(
         f"a flipped bit in each of {len(files)} files of a store of latents",
