@@ -92,8 +92,8 @@ def mutated(place: Path) -> None:
     same = stored.fingerprint() == opened.fingerprint()
     whole = len(stored) + len(stored.skipped) == len(opened) + len(opened.skipped) == MUTATED
     row(
-        f"images with flipped, missing, doubled or mixed bytes, {', '.join(kinds)}, through index and ImageSet.open",
-        2 * MUTATED,
+        f"images with flipped, missing, doubled or mixed bytes ({', '.join(kinds)}), by index and ImageSet.open each",
+        MUTATED,
         f"{len(stored):,} read, {len(stored.skipped):,} listed with a reason; both read the same pixels"
         if same and whole
         else f"index: {len(stored)} + {len(stored.skipped)}, open: {len(opened)} + {len(opened.skipped)}",

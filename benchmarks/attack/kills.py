@@ -25,11 +25,13 @@ import torch
 from benchmarks.attack.rows import campaign, row
 from benchmarks.attack.runs import LONG_AGO
 from networks import TINY
+from safetensors.torch import load_file
 
 from patchtrace import ImageSet, PatchtraceError, Store
 from patchtrace.cache import digest
 from patchtrace.cli import main
 from patchtrace.diffusion import training as training_module
+from patchtrace.diffusion.checksum import checksum
 
 RANDOM = random.Random(7)
 #: Kills that count, and tries for each of them.
@@ -200,6 +202,11 @@ def files(directory: Path, *patterns: str) -> object:
     }
 
 
+def weights(directory: Path, pattern: str) -> object:
+    """The tensors of files: the order of what their headers say about them is left to chance."""
+    return {str(path.relative_to(directory)): checksum(load_file(path)) for path in sorted(directory.glob(pattern))}
+
+
 def judged(table: Path) -> list[dict[str, str]]:
     """The rows of a table, without the seconds that scoring took."""
     if not table.is_file():
@@ -219,7 +226,7 @@ def training(place: Path) -> None:
         "kill -9 of train at random moments",
         lambda directory: ["train", *options, "-o", directory],
         place / "train",
-        lambda directory: files(directory, "**/diffusion_pytorch_model.safetensors"),
+        lambda directory: weights(directory, "**/diffusion_pytorch_model.safetensors"),
         lambda left: True,
         "run again, the same weights",
     )

@@ -15,6 +15,7 @@ import dask
 import distributed
 import numpy as np
 import pytest
+from distributed.comm import CommClosedError
 from distributed.security import Security
 from PIL import Image
 
@@ -370,6 +371,23 @@ def test_a_scheduler_that_is_lost_is_told(two):
             list(work._collected([future]))
     finally:
         client.close(timeout=1)
+
+
+def test_a_scheduler_that_is_lost_while_it_answers_is_told(two):
+    """The loss is noticed by whoever reads from the connection first; here a stand-in for that moment."""
+
+    class Answering:
+        status = "finished"
+
+        def add_done_callback(self, call):
+            call(self)
+
+        def result(self, timeout):
+            raise CommClosedError("in <TCP (closed) ConnectionPool.gather>: ConnectionResetError")
+
+    work = dask_work.DaskWork(two, native_work(ImageSet.open(TRAIN)))
+    with pytest.raises(PatchtraceError, match="scheduler is gone"):
+        list(work._collected([Answering()]))
 
 
 def test_without_dask_it_says_what_to_install(monkeypatch):

@@ -301,6 +301,7 @@ class DaskWork:
 
     def _result(self, future: Future) -> Any:
         from distributed.client import FutureCancelledError
+        from distributed.comm import CommClosedError
         from distributed.scheduler import KilledWorker
 
         while True:
@@ -314,7 +315,7 @@ class DaskWork:
                 raise PatchtraceError(
                     f"several workers died over the same task ({error}): give them more memory, or reduce memory="
                 ) from error
-            except FutureCancelledError as error:
+            except (FutureCancelledError, CommClosedError) as error:  # as it is noticed here first, or there
                 raise PatchtraceError(
                     f"the scheduler is gone ({error}): with -o the same command resumes the run"
                 ) from error
