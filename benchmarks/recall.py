@@ -16,8 +16,8 @@ import numpy as np
 from answer import PLANS, RECIPE, collection, query_of, reference_of, references
 
 from patchtrace import NDA, ImageSet
+from patchtrace.nda.choice import CLOSER
 from patchtrace.nda.coarse import coarse_draws, coarse_factor, coarse_recipe
-from patchtrace.nda.query_run import CLOSER
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "recall.json"

@@ -12,7 +12,7 @@ from patchtrace import NDA, Attribution, ImageSet, Level, Recipe, Scale, explain
 from patchtrace.attribution import joined
 from patchtrace.demo import postcards
 from patchtrace.engines import LocalWork
-from patchtrace.nda import query_run
+from patchtrace.nda import choice, query_run
 from patchtrace.nda.draws import Estimate, chance_of_top
 from patchtrace.nda.shortlist import NDAShortlist
 from patchtrace.nda_details import Ended, tied_ranks
@@ -40,9 +40,10 @@ QUERY = np.clip(QUERY + np.random.default_rng(1).normal(0, 40, QUERY.shape), 0, 
 @pytest.fixture
 def _sampling(monkeypatch):
     """Sizes at which a small collection is sampled as a large one is."""
-    monkeypatch.setattr(query_run, "LEAST_SAMPLE", 100)
-    monkeypatch.setattr(query_run, "SAMPLED", 1)
-    monkeypatch.setattr(query_run, "FROM_IMAGES", 300)
+    for module in (choice, query_run):
+        monkeypatch.setattr(module, "LEAST_SAMPLE", 100)
+        monkeypatch.setattr(module, "SAMPLED", 1)
+    monkeypatch.setattr(choice, "FROM_IMAGES", 300)
     monkeypatch.setattr("patchtrace.nda.method.COARSE_FROM", 0)
 
 
@@ -282,7 +283,7 @@ def test_results_grow_more_certain_and_the_first_comes_from_a_coarse_pass():
 
 @pytest.mark.usefixtures("_sampling")
 def test_too_little_time_for_all_images_gives_a_shortlist(monkeypatch):
-    monkeypatch.setattr(query_run, "FITS", 1e9)
+    monkeypatch.setattr(choice, "FITS", 1e9)
     notes = []
     watch = Watch()
     watch.note = notes.append

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from patchtrace.cache import Arrays, Cache, warn_damaged
+from patchtrace.nda.choice import LEAST_SAMPLE
 from patchtrace.nda_details import Ended
 from patchtrace.recipe import MOST_DRAWS
 
@@ -76,8 +77,10 @@ def _problem(state: Mapping[str, NDArray[Any]], fresh: Mapping[str, NDArray[Any]
     if not len(coarse) and (not everything or (str(state["ended"]) and not drawn)):
         return "its coarse pass is missing"
     numbers = state["numbers"]
-    if numbers.shape != (2,) or (numbers < 0).any() or numbers.sum() > images:
+    if numbers.shape != (4,) or (numbers < 0).any() or numbers[:2].sum() > images:
         return "it counts more images than there are"
+    if numbers[2] > LEAST_SAMPLE or numbers[3] > 1:
+        return "it has a sample, or a coarse pass, that no run has"
     if str(state["ended"]) not in ("", *Ended):
         return "it ended in a way that there is not"
     return None

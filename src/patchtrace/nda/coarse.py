@@ -20,6 +20,8 @@ from patchtrace.recipe import Level, Recipe, Scale
 COARSE_SIDE = 8
 #: Collections of at most this size have two draws: the second finds half of what the first would miss.
 TWICE = 200_000
+#: Its part of a time limit, if there is one.
+COARSE_TIME = 0.6
 #: Fraction of the best 10 and the best 100 of an exact reference that a shortlist of this part of a collection holds.
 #: Measured by `benchmarks/recall.py`, with 5,000 photographs of 32 x 32 and the default recipe.
 MEASURED_RECALL = {
@@ -89,21 +91,30 @@ class Coarse:
         self.small, self.work, self.factor = small, work, factor
         self.times = recipe.draws if isinstance(recipe.draws, int) else 1
         self.pace = Pace([level.cost for level in self.plan.levels])
+        self.cut = False
 
-    def shares(self, query: ImageSet, watch: Watch) -> NDArray[np.float64]:
-        """A coarse share of each image: (train,)."""
+    def shares(self, query: ImageSet, watch: Watch, seconds: float = np.inf) -> NDArray[np.float64]:
+        """A coarse share of each image: (train,).
+
+        Of a time limit it takes not much more than its part: no further level is begun then, and ``cut`` says so.
+        """
         clean = query.smaller(self.factor).block(0, 1)[0]
         times = self.times
-        count, clock = Counter(watch, times * len(self.small) * len(self.plan.steps)), Clock()
-        found = np.zeros(len(self.small))
-        for number, draws in self.plan.walk([[(0, times)]] * len(self.plan.levels)):
+        count, clock = Counter(watch, times * len(self.small) * len(self.plan.steps)), Clock(COARSE_TIME * seconds)
+        found, levels, self.cut = np.zeros(len(self.small)), 0, False
+        # the large patches first: without the small ones much is found, but not without them
+        for number, draws in reversed(list(self.plan.walk([[(0, times)]] * len(self.plan.levels)))):
+            if levels and clock.left <= 0:
+                self.cut = True
+                break
             before, noisy = clock.elapsed, draws.on(clean)
             steps = self.plan.levels[number].steps
             masses = self.work.masses(Job(noisy, step.comparison, count.per_image(1)) for step in steps)
             for step, mass in zip(steps, masses, strict=True):
-                found += step.weight * mass.mean(axis=0) / len(self.plan.levels)
+                found += step.weight * mass.mean(axis=0)
+            levels += 1
             self.pace.add(number, times * len(self.small), clock.elapsed - before)
-        return found / self.plan.patches
+        return found / levels / self.plan.patches
 
 
 def measured_recall(part: float) -> Recall | None:

@@ -24,9 +24,11 @@ from patchtrace.facts import facts_of, facts_of_set
 from patchtrace.images import ImageSet, has_own_size
 from patchtrace.methods.base import Method, Resources
 from patchtrace.nda.checkpoint import Checkpoint
+from patchtrace.nda.choice import FROM_IMAGES
 from patchtrace.nda.coarse import Coarse, coarse_draws, coarse_factor, coarse_recipe
 from patchtrace.nda.plan import Plan, recipe_for_images
-from patchtrace.nda.query_run import EXPLAINED_DRAWS, FROM_IMAGES, QueryRun, Setting, together
+from patchtrace.nda.query_run import EXPLAINED_DRAWS, QueryRun, together
+from patchtrace.nda.setting import Setting
 from patchtrace.progress import Progress, Watch
 from patchtrace.recipe import DEFAULT_SECONDS, DEFAULT_SIZE, Recipe, Stopping
 

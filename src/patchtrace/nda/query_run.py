@@ -8,8 +8,7 @@ for them in the normaliser.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -17,19 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from patchtrace.attribution import Attribution
-from patchtrace.compute import Budget
-from patchtrace.engines import Engine, Job, LocalWork, Work, sampled_masses
+from patchtrace.engines import Job, LocalWork, sampled_masses
 from patchtrace.images import ImageSet
 from patchtrace.nda.checkpoint import Checkpoint
-from patchtrace.nda.coarse import Coarse, coarse_recipe, measured_recall
+from patchtrace.nda.choice import LEAST_SAMPLE, SAMPLED, looked_closer, room_within
+from patchtrace.nda.coarse import measured_recall
 from patchtrace.nda.draws import Estimate, Moments, chance_of_top, contenders, estimate, next_pairs
-from patchtrace.nda.pace import Clock, OutOfTime, Pace, in_words
-from patchtrace.nda.plan import TOGETHER, Draws, Plan
+from patchtrace.nda.pace import Clock, OutOfTime, Pace
+from patchtrace.nda.plan import TOGETHER, Draws
 from patchtrace.nda.sample import chances_of, rest_of
-from patchtrace.nda.trial import time_levels
+from patchtrace.nda.setting import Setting
 from patchtrace.nda_details import Ended, NDADetails, NoiseOrigin, ShortlistFacts, slack
 from patchtrace.progress import Counter, Watch
-from patchtrace.recipe import Stopping
 
 Values = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -41,8 +39,6 @@ ERRORS = 2
 #: After a single draw, of which errors are not known, an image below this part of the last gets no more. Measured on
 #: 5,000 photographs: of the ten that are first in the mean of 16 draws none is below 0.35 of a draw's tenth.
 BEHIND = 0.3
-#: Images that are sampled for the normaliser: so many, and some for each contender.
-LEAST_SAMPLE, SAMPLED = 1000, 0.2
 #: At levels where a few images do not hold most of a patch, a smaller sample will do: one whose estimated bias (it is
 #: taken away) is this part of a share. Elsewhere a larger one is needed. Both within these parts of the usual size.
 CORRECTED, SMALLEST, LARGEST = 0.08, 0.125, 3.0
@@ -51,70 +47,15 @@ CORRECTED, SMALLEST, LARGEST = 0.08, 0.125, 3.0
 SAMPLE_DRAWS = 4
 #: The part by which draws grow in a round.
 GROWTH = 0.3
-#: With a time limit, collections of this size or more have a shortlist: with fewer images the sample would be most.
-FROM_IMAGES = 4000
 #: The part of the progress that is for the coarse pass.
 COARSE_WORK = 0.1
-#: Images in the trial that times the first comparisons, and seconds that make it long enough to be believed: what a
-#: comparison costs besides its images must not count.
-TRIAL, BELIEVED = 16, 0.5
-#: So many draws of all images must fit into the time (the first, and all work after it), or a shortlist is compared
-#: instead; it has to leave time for so many draws, or for the least, and must have so many images to be worth it.
-FITS, USUAL_DRAWS, LEAST_DRAWS, LEAST_LISTED = 2.2, 4, 2, 20
-#: A given number of draws has to fit so many times.
-SPARE = 1.2
 #: Draws of each level whose normalisers are kept: with them a few images can be explained without all others.
 EXPLAINED_DRAWS = 2
-#: Before a shortlist is chosen, so many times more images are looked at again, in pictures twice as large; or as many
-#: as this part of the time allows, where that is more.
-CLOSER, CLOSER_TIME = 5, 0.05
-#: Limit of images on a shortlist that is chosen by time, as a part of the collection.
-LISTED_PART = 0.1
 
 
 def together(images: int) -> int:
     """Draws of a level that are compared at once with so many images: their results are held together."""
     return max(2, min(TOGETHER, 3_000_000 // images // 2 * 2))
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What all queries of a run have in common.
-
-    Parameters
-    ----------
-    plan : Plan
-        What is compared.
-    train : ImageSet
-        The collection.
-    work : Work
-        Compares with all images, here or on a cluster.
-    engine, budget : Engine, Budget
-        Compare with some of them, always here.
-    stopping : Stopping
-        When draws are enough.
-    coarse : Coarse, optional
-        A coarse pass over all images; None where an exact first answer comes as soon.
-    shortlist : int, optional
-        Images to score after the coarse pass; None: all of them, as far as there is time.
-    noise : mapping of t to float32 (draws, channels, height, width), optional
-        The caller's own noise.
-    parts, keep, explainable : bool
-        Whether the result holds what each level and scale adds, what a later run could continue with, and normalisers.
-    """
-
-    plan: Plan
-    train: ImageSet
-    work: Work
-    engine: Engine
-    budget: Budget
-    stopping: Stopping
-    coarse: Coarse | None
-    shortlist: int | None
-    noise: Mapping[int, NDArray[np.float32]] | None
-    parts: bool
-    keep: bool
-    explainable: bool
 
 
 class QueryRun:
@@ -132,6 +73,8 @@ class QueryRun:
         self.pace = Pace([level.cost for level in self.plan.levels])
         # of each level's last samples: how many there were, and the sum of bias times size
         self.samples = np.zeros((2, len(self.plan.levels)))
+        self.least_sample = LEAST_SAMPLE
+        self.cut = False  # whether the coarse pass had no time for all levels
         self.settled = 0.0  # how far the list is from being settled, from 0 to 1
         self.ended: Ended | None = None
         self._start(None)
@@ -150,7 +93,7 @@ class QueryRun:
     def _compare(self, images: int) -> None:
         """Compare so many images in the next draws, and a sample of all others."""
         self.compared = images
-        self.sampled = min(max(LEAST_SAMPLE, int(SAMPLED * images)), len(self.setting.train) - images)
+        self.sampled = min(max(self.least_sample, int(SAMPLED * images)), len(self.setting.train) - images)
 
     def _sample_of(self, level: int) -> int:
         """The size of the next sample at a level: the usual one, or what is enough there. The bias falls with it."""
@@ -195,7 +138,8 @@ class QueryRun:
         try:
             if self.ended is None and not self.drawn:
                 if self.setting.coarse and self.coarse is None:
-                    self.coarse = self.setting.coarse.shares(self.query, self.watch.part(0, COARSE_WORK))
+                    self.coarse = self.setting.coarse.shares(self.query, self.watch.part(0, COARSE_WORK), clock.limit)
+                    self.cut = self.setting.coarse.cut
                     self.watch = self.watch.part(COARSE_WORK, 1)
                     yield
                 if self.listed is None:  # else an interrupted run had chosen already
@@ -230,84 +174,17 @@ class QueryRun:
     def _choose(self, clock: Clock) -> None:
         """All images or a shortlist: what was asked for, or what fits into the time."""
         setting, count = self.setting, self.setting.shortlist
-        images = len(setting.train)
         if count is None and self.coarse is not None and clock.limit < np.inf:
-            count = self._fitting(clock)
-        if count is None or count >= images:
+            room = room_within(setting, self.clean, self.coarse, clock, self.watch)
+            count, self.least_sample, self.pace = room.listed, room.sample, room.pace
+        if count is None or count >= len(setting.train):
             return
         assert self.coarse is not None
-        self._look_closer(count, clock)
+        self.coarse = looked_closer(setting, self.query, self.coarse, count, clock)
         order = np.argsort(-self.coarse, kind="stable")
         self._start(np.sort(order[:count]))
         if count == 0:
             self.ended = Ended.TIME
-
-    def _look_closer(self, count: int, clock: Clock) -> None:
-        """Coarse shares of the best images once more, from pictures twice as large, to choose so many of them."""
-        setting = self.setting
-        assert setting.coarse is not None
-        assert self.coarse is not None
-        factor = setting.coarse.factor // 2
-        if factor < 2 or not count:
-            return
-        recipe, larger = coarse_recipe(self.plan.recipe, factor), setting.train.smaller(factor)
-        some = CLOSER * count
-        if clock.limit < np.inf:
-            cost = sum(level.cost for level in Plan.of(recipe, larger.shape[1:]).levels)
-            some = max(some, int(CLOSER_TIME * max(0.0, clock.left) / (cost * setting.coarse.pace.unit())))
-        places = np.sort(np.argsort(-self.coarse, kind="stable")[:some])
-        larger = setting.train.subset(places).smaller(factor)
-        work = LocalWork(setting.engine, larger, setting.budget)
-        found = Coarse(recipe, larger, work, factor).shares(self.query, Watch.of(None))
-        # together they keep what they had beside all others
-        self.coarse[places] = found * (self.coarse[places].sum() / max(found.sum(), 1e-300))
-
-    def _fitting(self, clock: Clock) -> int | None:
-        """The length of a shortlist that fits into the time; None if there is time for all images."""
-        setting, images = self.setting, len(self.setting.train)
-        assert setting.coarse is not None
-        assert self.coarse is not None
-        # by the pace of the coarse pass: a trial must not take most of the time
-        image = sum(self.pace.costs) * setting.coarse.pace.unit()
-        if image < clock.left / 4:
-            some = max(1, min(TRIAL, int(clock.left / 20 / image)))
-            image = self._trial(np.argsort(-self.coarse), some, clock)
-        fixed = self.plan.recipe.draws
-        if self._fits * images * image < clock.left and (fixed != "auto" or images < FROM_IMAGES):
-            return None
-        for draws in (USUAL_DRAWS, LEAST_DRAWS) if fixed == "auto" else (fixed,):
-            # a sample of others is compared with each list, and there is something to do besides
-            room = int(0.8 * clock.left / (draws * image))
-            count = min(room - LEAST_SAMPLE, int(room / (1 + SAMPLED)), int(LISTED_PART * images))
-            if count >= LEAST_LISTED:
-                break
-        count = count if count >= LEAST_LISTED else 0
-        needs = "a list needs several" if fixed == "auto" else f"{fixed} are wanted"
-        why = f"{needs}, and the limit is {in_words(clock.limit)}"
-        if self._fits * images * image < clock.left:
-            why = "a shortlist of so many images takes a part of that"
-        self.watch.note(
-            f"one draw of all {images:,} images would take {in_words(images * image)}, {why}: "
-            + (f"a coarse pass has chosen {count:,} of them" if count else "the answer is that of a coarse pass")
-        )
-        return count
-
-    @property
-    def _fits(self) -> float:
-        """So many draws of all images must fit into the time for all of them to be compared."""
-        return FITS if self.plan.recipe.draws == "auto" else SPARE * self.plan.recipe.draws
-
-    def _trial(self, order: Places, some: int, clock: Clock) -> float:
-        """Seconds for one draw of one image: tried on the first few, and on more if that is too short to tell."""
-        while True:
-            begin, self.pace = time.monotonic(), Pace(self.pace.costs)
-            work = LocalWork(self.setting.engine, self.setting.train.subset(np.sort(order[:some])), self.setting.budget)
-            time_levels(self.plan, self.clean, work, self.pace, draws=1)
-            image, enough = self.pace.image(), min(BELIEVED, clock.limit / 50)
-            fits = self._fits * len(order) * image < clock.left
-            if fits or time.monotonic() - begin > enough or some >= len(order):
-                return image
-            some = min(4 * some, len(order))
 
     def _reason_to_end(self, found: Estimate, clock: Clock) -> Ended | None:
         """Whether the list is what it says: each image belongs to it or ties, and shares are known well enough."""
@@ -518,7 +395,8 @@ class QueryRun:
             return None
         count = 0 if self.listed is None else len(self.listed)
         coarse = self.setting.coarse.recipe if self.setting.coarse else self.plan.recipe
-        return ShortlistFacts(count, images, self.sampled, coarse, measured_recall(count / images))
+        recall = None if self.cut else measured_recall(count / images)
+        return ShortlistFacts(count, images, self.sampled, coarse, recall)
 
     def _parts(self) -> NDArray[np.float32]:
         """What each level and scale adds to the scores, in the mean over draws: (parts, 1, train)."""
@@ -553,7 +431,7 @@ class QueryRun:
             "sums": self.sums,
             "coarse": np.zeros(0) if self.coarse is None else self.coarse,
             "listed": np.full(1, -1) if self.listed is None else self.listed,
-            "numbers": np.array([self.compared, self.sampled]),
+            "numbers": np.array([self.compared, self.sampled, self.least_sample, self.cut]),
             "samples": self.samples,
             "ended": np.array(str(self.ended or "")),
             "normalisers": np.zeros((0, 0)) if (found := self._normalisers()) is None else found,
@@ -568,7 +446,8 @@ class QueryRun:
         self._start(None if np.array_equal(state["listed"], [-1]) else state["listed"].astype(np.intp))
         self.moments = [Moments(*level) for level in state["moments"]]
         self.sums = state["sums"]
-        self.compared, self.sampled = map(int, state["numbers"])
+        self.compared, self.sampled, self.least_sample, cut = state["numbers"].tolist()
+        self.cut = bool(cut)
         self.samples = state["samples"]
         self.ended = Ended(str(state["ended"])) if str(state["ended"]) else None
         if len(found := state["normalisers"]):

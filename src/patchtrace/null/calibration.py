@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ COUNT = 99
 #: Controls that are compared at once, and saved.
 AT_ONCE = 10
 #: Numbers of members that a null within a time limit may have, the one tried first is best; and what its speed is
-#: measured with: members, and images at most.
-MEMBERS, TRIED = (99, 39, 19), (2, 128)
+#: measured with: members, and images at most, fewer if they have many pixels together.
+MEMBERS, TRIED, TRIED_PIXELS = (99, 39, 19), (2, 128), 128 * 32**2
 #: Increased when agreement is computed in another way: work under an older number is not found.
 VERSION = 2
 
@@ -167,7 +168,8 @@ def calibrate_within(
     """
     if len(train) <= MEMBERS[-1] or min(train.shape[1:]) < LEAST_SIDE:
         return None
-    some, few = train.subset(range(TRIED[0])), train.subset(range(min(len(train), TRIED[1])))
+    most = max(2, min(TRIED[1], TRIED_PIXELS // math.prod(train.shape[1:])))
+    some, few = train.subset(range(TRIED[0])), train.subset(range(min(len(train), most)))
     times = []
     for _ in range(2):  # in the first, what it needs is loaded
         begin = time.perf_counter()
