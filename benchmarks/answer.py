@@ -58,8 +58,8 @@ class Size(NamedTuple):
 #: benchmarks/recall.py uses the references of 5,000 images too.
 PLANS = {
     500: Size(6, 24, 6, ("new", "old")),
-    5_000: Size(3, 8, 3, ("new",)),
-    50_000: Size(0, 0, 2, ("new",)),
+    5_000: Size(3, 8, 8, ("new",)),
+    50_000: Size(2, 8, 4, ("new",)),
     1_000_000: Size(0, 0, 1, ("new",)),
 }
 #: A run without a time limit is given up after so many seconds.
@@ -97,7 +97,8 @@ def references(images: int) -> None:
         path = reference_path(images, number)
         if not path.exists():
             rules = Stopping(tolerance=0, confidence=1 - 1e-9, precision=1e-9, most_draws=size.most_draws)
-            method = NDA(replace(RECIPE, seed=REFERENCE_SEED), stopping=rules, checkpoint=WORK / "unfinished")
+            recipe = replace(RECIPE, seed=REFERENCE_SEED)
+            method = NDA(recipe, stopping=rules, compute=compute(), checkpoint=WORK / "unfinished")
             begin = time.perf_counter()
             found = method.fit(collection(images)).attribute(query_of(number))
             found.save(path)

@@ -12,7 +12,7 @@ from patchtrace import NDA, Attribution, ImageSet, Level, Recipe, Scale, explain
 from patchtrace.attribution import joined
 from patchtrace.demo import postcards
 from patchtrace.engines import LocalWork
-from patchtrace.nda import choice, query_run
+from patchtrace.nda import choice, coarse, query_run
 from patchtrace.nda.draws import Estimate, chance_of_top
 from patchtrace.nda.shortlist import NDAShortlist
 from patchtrace.nda_details import Ended, tied_ranks
@@ -294,6 +294,54 @@ def test_too_little_time_for_all_images_gives_a_shortlist(monkeypatch):
     assert "approximate" in " ".join(found.remarks(0))
     exact = NDA(RECIPE).fit(TRAIN).attribute(QUERY)
     assert set(found.ranking(0)[:2]) == set(exact.ranking(0)[:2]) == {5, 9}
+
+
+@pytest.mark.parametrize(
+    ("images", "image", "seconds", "fixed", "listed", "sample"),
+    [
+        (50_000, 0.002, 60, "auto", 5000, 1000),  # a tenth at the most
+        (50_000, 0.005, 60, "auto", 1400, 1000),  # four draws of so many, and of the sample
+        (2000, 0.06, 55, "auto", 128, 238),  # two draws of all that fit, of which a third is listed
+        (228, 0.06, 20, "auto", 22, 111),
+        (228, 0.06, 5, "auto", 0, 1000),  # a sample that small says nothing
+        (2000, 0.06, 200, 20, 46, 87),
+        (2000, 1.0, 60, "auto", 0, 1000),
+    ],
+)
+def test_shortlist_and_sample_fit_into_the_time(images, image, seconds, fixed, listed, sample):
+    assert choice._shortlist(images, image, seconds, fixed) == (listed, sample)
+    draws = choice.LEAST_DRAWS if fixed == "auto" else fixed
+    assert not listed or draws * (listed + sample) * image <= seconds
+
+
+@pytest.mark.usefixtures("_sampling")
+def test_in_little_time_the_sample_is_small_and_errors_say_so(monkeypatch):
+    room = choice.room_within
+    monkeypatch.setattr(query_run, "room_within", lambda *of: room(*of)._replace(listed=30, sample=20))
+    monkeypatch.setattr(query_run, "SAMPLED", 0)
+    stopping = Stopping(seconds=1e4, precision=1e-3, most_draws=64)
+    found = NDA(RECIPE, stopping=stopping).fit(TRAIN).attribute(QUERY)
+    exact = NDA(replace(RECIPE, draws=400, seed=5)).fit(TRAIN).attribute(QUERY)
+    best = exact.ranking(0)[:5]
+    assert found.nda.shortlist.sampled == 20
+    wide = np.hypot(found.nda.errors[0, best], exact.nda.errors[0, best])
+    assert (np.abs(found.shares[0, best] - exact.shares[0, best]) < 3 * wide).all()
+    assert found.shares[0, best].sum() == pytest.approx(exact.shares[0, best].sum(), rel=0.1)
+
+
+@pytest.mark.usefixtures("_sampling")
+def test_a_coarse_pass_that_takes_too_long_leaves_levels_out_and_its_recall_is_not_known(monkeypatch):
+    monkeypatch.setattr(choice, "FITS", 1e9)
+    whole = NDA(RECIPE, stopping=Stopping(seconds=30)).fit(TRAIN).attribute(QUERY)
+    assert whole.nda.shortlist.recall is not None
+    monkeypatch.setattr(coarse, "COARSE_TIME", 1e-9)
+    compared, masses = [], LocalWork.masses
+    monkeypatch.setattr(LocalWork, "masses", lambda work, jobs: (compared.append(work), masses(work, jobs))[1])
+    cut = NDA(RECIPE, stopping=Stopping(seconds=30)).fit(TRAIN).attribute(QUERY)
+    assert sum(len(work.train) == len(TRAIN) for work in compared) == 1  # of two levels
+    assert cut.nda.shortlist.recall is None
+    assert "was not measured" in " ".join(cut.remarks(0))
+    assert set(cut.ranking(0)[:2]) == {5, 9}
 
 
 @pytest.mark.usefixtures("_sampling")
