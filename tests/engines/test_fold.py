@@ -154,9 +154,12 @@ def test_a_rest_of_all_others_gives_what_a_comparison_with_all_gives(case):
     rest = fold.Rest(as_set(others), np.ones(len(others)))
     engine = get_engine(Compute(engine="reference"))
     job = Job(case.query, case.comparison)
-    found, _ = fold.sampled_masses(LocalWork(engine, as_set(some), Budget(ROOMY)), job, [rest] * len(case.query))
+    sampled = fold.sampled_masses(LocalWork(engine, as_set(some), Budget(ROOMY)), job, [rest] * len(case.query))
     whole = masses(case, np.concatenate([some, others]))
-    np.testing.assert_allclose(found, whole[:, : len(some)], rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(sampled.masses, whole[:, : len(some)], rtol=1e-5, atol=1e-9)
+    all_patches = case._replace(comparison=replace(case.comparison, k=10**6))
+    everything = masses(all_patches, np.concatenate([some, others]))
+    np.testing.assert_allclose(np.stack(sampled.seen), everything[:, len(some) :], rtol=1e-5, atol=1e-9)
 
 
 def bias_of_samples(size, unseen):

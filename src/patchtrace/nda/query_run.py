@@ -24,7 +24,7 @@ from patchtrace.nda.coarse import measured_recall
 from patchtrace.nda.draws import Estimate, Moments, chance_of_top, contenders, estimate, next_pairs
 from patchtrace.nda.pace import Clock, OutOfTime, Pace
 from patchtrace.nda.plan import TOGETHER, Draws
-from patchtrace.nda.sample import chances_of, rest_of
+from patchtrace.nda.sample import Masses, chances_of, rest_of
 from patchtrace.nda.setting import Setting
 from patchtrace.nda_details import Ended, NDADetails, NoiseOrigin, ShortlistFacts, slack
 from patchtrace.progress import Counter, Watch
@@ -39,6 +39,9 @@ ERRORS = 2
 #: After a single draw, of which errors are not known, an image below this part of the last gets no more. Measured on
 #: 5,000 photographs: of the ten that are first in the mean of 16 draws none is below 0.35 of a draw's tenth.
 BEHIND = 0.3
+#: An image outside of the shortlist joins it if samples showed this part of the mass of the last of the list, which
+#: single draws may double; at most so many at once.
+SHOWN, NEWCOMERS = 0.5, 200
 #: At levels where a few images do not hold most of a patch, a smaller sample will do: one whose estimated bias (it is
 #: taken away) is this part of a share. Elsewhere a larger one is needed. Both within these parts of the usual size.
 CORRECTED, SMALLEST, LARGEST = 0.08, 0.125, 3.0
@@ -82,9 +85,11 @@ class QueryRun:
     def _start(self, listed: Places | None) -> None:
         """Begin with no draws, of all images or of a shortlist."""
         self.listed = listed
-        images = len(self.setting.train) if listed is None else len(listed)
+        self.chosen = images = len(self.setting.train) if listed is None else len(listed)
         self._compare(images)
         self.moments = [Moments.of(images) for _ in self.plan.levels]
+        coarse = np.zeros(0) if listed is None or self.coarse is None else self.coarse
+        self.masses = Masses.of(coarse * self.plan.patches, len(self.plan.levels))
         # over draws, what each level and scale adds
         self.sums = np.zeros((len(self.plan.steps) if self.setting.parts else 0, images))
         # of the first draws at each level and scale, in pieces
@@ -115,6 +120,8 @@ class QueryRun:
         if len(listed) < len(self.setting.train):
             self.coarse = start.shares[query].astype(np.float64)
             self._start(listed)
+            if (facts := start.nda.shortlists[query]) is not None:
+                self.chosen = facts.images
             found = found[..., listed]
         for level, moments in enumerate(self.moments):
             for name, values in zip(KEPT, found[:, level], strict=True):
@@ -161,6 +168,7 @@ class QueryRun:
                     self._draw(contested, targets, report)
         except OutOfTime:
             self.ended = Ended.TIME
+            self._leave_newcomers_out()
         if self.checkpoint:
             self.checkpoint.save(self._state())
         self.watch(1, 1)
@@ -223,7 +231,47 @@ class QueryRun:
         added = next_pairs(self.moments, self._wanting(found, best), costs, max(1.0, work), rules.most_draws)
         if not any(added):
             self.ended = Ended.DRAWS
+        elif contested is not None and self.setting.shortlist is None:
+            newcomers = self._newcomers(found)
+            if len(newcomers) and 4 * sum(costs) * self.pace.unit() < clock.left:
+                contested = self._join(newcomers, contested)
+                added = [max(1, pairs) for pairs in added]
         return [moments.most + 2 * pairs for moments, pairs in zip(self.moments, added, strict=True)], contested
+
+    def _newcomers(self, found: Estimate) -> Places:
+        """Images outside of the shortlist that may reach the list, by what samples showed of them."""
+        assert self.listed is not None
+        best = np.argsort(-found.mean, kind="stable")[: self.setting.stopping.top]
+        usual = np.array([moments.mean[best].mean() for moments in self.moments])
+        last = usual * (found.mean[best[-1]] / max(usual.mean(), 1e-300))  # of the last of the list, at each level
+        parts = self.masses.compared_with(last)
+        parts[self.listed] = 0
+        largest = np.argsort(-parts, kind="stable")[:NEWCOMERS]
+        return np.sort(largest[parts[largest] >= SHOWN])
+
+    def _join(self, newcomers: Places, contested: Places) -> Places:
+        """Put further images on the shortlist, with no draws so far; where they and the contested ones are on it."""
+        assert self.listed is not None
+        listed = np.union1d(self.listed, newcomers)
+        contested = np.searchsorted(listed, np.union1d(self.listed[contested], newcomers))
+        self._relist(listed)
+        self._compare(len(contested))
+        return contested
+
+    def _leave_newcomers_out(self) -> None:
+        """Forget images that the time limit left without a draw at some level."""
+        if self.listed is not None and self.drawn:
+            drawn = np.all([moments.draws > 0 for moments in self.moments], axis=0)
+            self._relist(self.listed[drawn])
+
+    def _relist(self, listed: Places) -> None:
+        """Have other images on the shortlist, with what is known of them."""
+        assert self.listed is not None
+        before = {image: place for place, image in enumerate(self.listed.tolist())}
+        places = np.array([before.get(image, -1) for image in listed.tolist()], dtype=np.intp)
+        self.moments = [moments.of_images(places) for moments in self.moments]
+        self.sums = np.where(places < 0, 0.0, self.sums[:, places])
+        self.listed = listed
 
     def _wanting(self, found: Estimate, best: Places) -> Places:
         """Which of the best images draws are for: those with too large an error, those around the end of the list."""
@@ -304,19 +352,20 @@ class QueryRun:
         ]
         work = LocalWork(setting.engine, setting.train.subset(listed), setting.budget)
         for job in self._jobs(number, draws, report):
-            found, biases = sampled_masses(work, job, rests)
+            found = sampled_masses(work, job, [rest for _, rest in rests])
             if count < len(others):  # else there is nothing to learn from
                 self.samples[:, number] /= 2  # the last ones count most: contenders get fewer
-                self.samples[:, number] += len(biases), count * biases.sum()
-            yield found
+                self.samples[:, number] += len(rests), count * found.corrections.sum()
+                for (sampled, _), masses in zip(rests, found.seen, strict=True):
+                    self.masses.add(number, sampled, masses)
+            yield found.masses
 
     def _expected(self, number: int) -> Values:
         """The mass of each image at a level, as far as it is known: (train,).
 
         What the other levels say counts as much as what its own few draws do.
         """
-        assert self.coarse is not None
-        expected = self.coarse * self.plan.patches
+        expected = self.masses.expected(number)
         known = [moments.mean for moments in self.moments if moments.most]
         if known:
             expected[self.listed] = (self.moments[number].mean + np.mean(known, axis=0)) / 2
@@ -393,10 +442,10 @@ class QueryRun:
         images = len(self.setting.train)
         if self.listed is None and self.drawn:
             return None
-        count = 0 if self.listed is None else len(self.listed)
+        count, chosen = (0, 0) if self.listed is None else (len(self.listed), self.chosen)
         coarse = self.setting.coarse.recipe if self.setting.coarse else self.plan.recipe
-        recall = None if self.cut else measured_recall(count / images)
-        return ShortlistFacts(count, images, self.sampled, coarse, recall)
+        recall = None if self.cut else measured_recall(chosen / images)
+        return ShortlistFacts(chosen, images, self.sampled, coarse, recall, count - chosen)
 
     def _parts(self) -> NDArray[np.float32]:
         """What each level and scale adds to the scores, in the mean over draws: (parts, 1, train)."""
@@ -431,8 +480,9 @@ class QueryRun:
             "sums": self.sums,
             "coarse": np.zeros(0) if self.coarse is None else self.coarse,
             "listed": np.full(1, -1) if self.listed is None else self.listed,
-            "numbers": np.array([self.compared, self.sampled, self.least_sample, self.cut]),
+            "numbers": np.array([self.compared, self.sampled, self.least_sample, self.cut, self.chosen]),
             "samples": self.samples,
+            "seen": np.stack([self.masses.sums, self.masses.counts]),
             "ended": np.array(str(self.ended or "")),
             "normalisers": np.zeros((0, 0)) if (found := self._normalisers()) is None else found,
         }
@@ -446,9 +496,11 @@ class QueryRun:
         self._start(None if np.array_equal(state["listed"], [-1]) else state["listed"].astype(np.intp))
         self.moments = [Moments(*level) for level in state["moments"]]
         self.sums = state["sums"]
-        self.compared, self.sampled, self.least_sample, cut = state["numbers"].tolist()
+        self.compared, self.sampled, self.least_sample, cut, self.chosen = state["numbers"].tolist()
         self.cut = bool(cut)
         self.samples = state["samples"]
+        self.masses.sums, self.masses.counts = state["seen"]
+        self._leave_newcomers_out()
         self.ended = Ended(str(state["ended"])) if str(state["ended"]) else None
         if len(found := state["normalisers"]):
             ends = np.cumsum([step.patches for step in self.plan.steps])
