@@ -32,9 +32,10 @@ PAIRS_OF_A_RUN, ANSWERS_OF_A_RUN = 10**9, 4_000_000
 REST_OF_THE_PROCESS = 200_000_000
 #: Groups of a sample of images, for the jackknife, and the least part of the listed images in a normaliser.
 GROUPS, LEAST_PART = 10, 1e-300
-#: The bias of one over a sampled normaliser falls with this power of the size of the sample: with less than the first,
-#: because a few images hold most of some patches (docs/stability.md).
-BIAS_POWER = 0.85
+#: The bias of one over a sampled normaliser falls with a power of the size of the sample: nearly the first where it is
+#: small, a lower one where it is large, because a few images hold most of some patches (docs/stability.md). The largest
+#: and the least, and by how much it falls with the bias, taken as a part of a share under the largest.
+POWERS, POWER_SLOPE = (0.85, 0.5), 2.5
 #: What a block's answer is made of, as it waits: normaliser, share, colour.
 KINDS: tuple[type[np.floating[Any]], ...] = (np.float64, np.float32, np.float32)
 
@@ -226,7 +227,7 @@ def part_of_listed(groups: Float64, unseen: float = 1.0) -> tuple[Float64, float
     But one over an estimate is too large in the mean, much so where a few images hold most of a patch. The jackknife
     takes most of that away: the same from all groups but one tells how the error depends on the size of the sample. It
     is the less, the smaller the part of these others is that is not in the sample (``unseen``).
-    The second value is what that took away if all of them were unseen, over all patches, as a part of what is left.
+    The second value is what that took away, over all patches, as a part of what is left.
 
     >>> groups = np.log([[[0.5] + [0.05] * 10]])  # ten groups that agree: listed and others are equal
     >>> part, correction = part_of_listed(groups)
@@ -239,10 +240,13 @@ def part_of_listed(groups: Float64, unseen: float = 1.0) -> tuple[Float64, float
     others, count = sums.sum(axis=-1), sums.shape[-1]
     without = 1 / (certain[..., None] + (others[..., None] - sums) * (count / (count - 1)))
     plain = listed / (certain + others)
-    # by so much more it would be too large with one group less
-    bias = (listed * without.mean(axis=-1) - plain) / ((count / (count - 1)) ** BIAS_POWER - 1)
+    more = listed * without.mean(axis=-1) - plain  # too large by so much more with one group less
+    largest, least = POWERS
+    bias = more / ((count / (count - 1)) ** largest - 1)
+    power = float(np.clip(1 - POWER_SLOPE * bias.sum() / plain.sum(), least, largest))
+    bias = more / ((count / (count - 1)) ** power - 1)
     part = np.maximum(plain - unseen * bias, LEAST_PART)
-    return np.asarray(part), float(bias.sum() / part.sum())
+    return np.asarray(part), float(unseen * bias.sum() / part.sum())
 
 
 class Blocks:

@@ -28,6 +28,7 @@ from patchtrace.nda.sample import Masses, chances_of, rest_of
 from patchtrace.nda.setting import Setting
 from patchtrace.nda_details import Ended, NDADetails, NoiseOrigin, ShortlistFacts, slack
 from patchtrace.progress import Counter, Watch
+from patchtrace.recipe import Stopping
 
 Values = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -43,8 +44,11 @@ BEHIND = 0.3
 #: single draws may double; at most so many at once.
 SHOWN, NEWCOMERS = 0.5, 200
 #: At levels where a few images do not hold most of a patch, a smaller sample will do: one whose estimated bias (it is
-#: taken away) is this part of a share. Elsewhere a larger one is needed. Both within these parts of the usual size.
-CORRECTED, SMALLEST, LARGEST = 0.08, 0.125, 3.0
+#: taken away) is this part of a share. Elsewhere a larger one is needed. Both within these parts of the usual size. Of
+#: a precision other than the default the same part is wanted.
+CORRECTED, SMALLEST, LARGEST = 0.12, 0.125, 3.0
+#: How well that bias is known: the part of it that shares may still be off by, all in the same direction.
+UNCERTAIN = 0.25
 #: Draws that have one sample, and are compared at once with it: a third less work. What they have in common by that is
 #: little beside the noise that they do not.
 SAMPLE_DRAWS = 4
@@ -76,6 +80,8 @@ class QueryRun:
         self.pace = Pace([level.cost for level in self.plan.levels])
         # of each level's last samples: how many there were, and the sum of bias times size
         self.samples = np.zeros((2, len(self.plan.levels)))
+        # of all samples of each level: draws, and the sum of what was taken away as bias, a part of shares
+        self.taken = np.zeros((2, len(self.plan.levels)))
         self.least_sample = LEAST_SAMPLE
         self.cut = False  # whether the coarse pass had no time for all levels
         self.settled = 0.0  # how far the list is from being settled, from 0 to 1
@@ -103,9 +109,10 @@ class QueryRun:
     def _sample_of(self, level: int) -> int:
         """The size of the next sample at a level: the usual one, or what is enough there. The bias falls with it."""
         count, bias = self.samples[:, level]
-        enough = self.sampled if count == 0 else int(bias / count / CORRECTED)
+        wanted = min(1.0, self.setting.stopping.precision / Stopping.precision)  # in units of the default
+        enough = self.sampled if count == 0 else int(bias / count / (CORRECTED * wanted))
         others = len(self.setting.train) - self.compared
-        return min(others, max(int(SMALLEST * self.sampled), min(enough, int(LARGEST * self.sampled))))
+        return min(others, max(int(SMALLEST * self.sampled), min(enough, int(LARGEST / wanted * self.sampled))))
 
     def _each(self, level: int) -> int:
         """Images that a draw of a level compares."""
@@ -202,7 +209,7 @@ class QueryRun:
             return Ended.TIME if clock.left <= 0 else None
         best = np.argsort(-found.mean, kind="stable")[: rules.top]
         chances, first = self._chances(found)[best], found.mean.max()
-        ratios = found.error[best] / np.maximum(slack(found.mean[best], first, rules.precision), 1e-300)
+        ratios = self._errors(found)[best] / np.maximum(slack(found.mean[best], first, rules.precision), 1e-300)
         ready = (chances >= rules.confidence) & (ratios <= 1)
         self.watch.remark(f"{int(ready.sum())} of {len(best)} settled")
         # errors fall with the square root of the draws
@@ -276,7 +283,7 @@ class QueryRun:
     def _wanting(self, found: Estimate, best: Places) -> Places:
         """Which of the best images draws are for: those with too large an error, those around the end of the list."""
         rules = self.setting.stopping
-        errors = found.error[best] > slack(found.mean[best], found.mean.max(), rules.precision)
+        errors = self._errors(found)[best] > slack(found.mean[best], found.mean.max(), rules.precision)
         unsure = self._chances(found)[best] < rules.confidence
         wanting = errors | unsure
         wanting[rules.top :] = unsure[: rules.top].any()
@@ -356,6 +363,7 @@ class QueryRun:
             if count < len(others):  # else there is nothing to learn from
                 self.samples[:, number] /= 2  # the last ones count most: contenders get fewer
                 self.samples[:, number] += len(rests), count * found.corrections.sum()
+                self.taken[:, number] += len(rests), found.corrections.sum()
                 for (sampled, _), masses in zip(rests, found.seen, strict=True):
                     self.masses.add(number, sampled, masses)
             yield found.masses
@@ -377,6 +385,16 @@ class QueryRun:
         """Means with errors in units of scores, of all images or of the shortlist."""
         return estimate(self.moments)
 
+    def _errors(self, found: Estimate) -> Values:
+        """Standard errors of the noise together with what is not known of the normaliser.
+
+        That is the same for all images, or nearly: it says nothing of their order.
+        """
+        draws, bias = self.taken
+        off = UNCERTAIN * bias / np.maximum(draws, 1)
+        systematic = np.mean([part * level.mean for part, level in zip(off, self.moments, strict=True)], axis=0)
+        return np.hypot(found.error, systematic)
+
     def _without_decoys(self, found: Estimate) -> Estimate:
         """The same with nothing for decoys, which stand in no list."""
         train = self.setting.train
@@ -396,7 +414,7 @@ class QueryRun:
         known = self.drawn and all(moments.known for moments in self.moments)
         if self.drawn:
             found = self.estimate()
-            mean, error, chance = found.mean, found.error, self._chances(self._without_decoys(found))
+            mean, error, chance = found.mean, self._errors(found), self._chances(self._without_decoys(found))
         else:
             assert self.coarse is not None
             mean = error = chance = self.coarse * self.plan.patches
@@ -481,7 +499,7 @@ class QueryRun:
             "coarse": np.zeros(0) if self.coarse is None else self.coarse,
             "listed": np.full(1, -1) if self.listed is None else self.listed,
             "numbers": np.array([self.compared, self.sampled, self.least_sample, self.cut, self.chosen]),
-            "samples": self.samples,
+            "samples": np.concatenate([self.samples, self.taken]),
             "seen": np.stack([self.masses.sums, self.masses.counts]),
             "ended": np.array(str(self.ended or "")),
             "normalisers": np.zeros((0, 0)) if (found := self._normalisers()) is None else found,
@@ -498,7 +516,7 @@ class QueryRun:
         self.sums = state["sums"]
         self.compared, self.sampled, self.least_sample, cut, self.chosen = state["numbers"].tolist()
         self.cut = bool(cut)
-        self.samples = state["samples"]
+        self.samples, self.taken = np.split(state["samples"], 2)
         self.masses.sums, self.masses.counts = state["seen"]
         self._leave_newcomers_out()
         self.ended = Ended(str(state["ended"])) if str(state["ended"]) else None
