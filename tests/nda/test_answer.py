@@ -299,8 +299,8 @@ def test_too_little_time_for_all_images_gives_a_shortlist(monkeypatch):
 @pytest.mark.parametrize(
     ("images", "image", "seconds", "fixed", "listed", "sample"),
     [
-        (50_000, 0.002, 60, "auto", 5000, 1000),  # a tenth at the most
-        (50_000, 0.005, 60, "auto", 1400, 1000),  # four draws of so many, and of the sample
+        (50_000, 0.001, 60, "auto", 5000, 1000),  # a tenth at the most
+        (50_000, 0.004, 60, "auto", 1000, 1000),  # six draws of so many, and of the sample
         (2000, 0.06, 55, "auto", 128, 238),  # two draws of all that fit, of which a third is listed
         (228, 0.06, 20, "auto", 22, 111),
         (228, 0.06, 5, "auto", 0, 1000),  # a sample that small says nothing
