@@ -115,7 +115,8 @@ class LocalWork(NamedTuple):
         patches, pairs = (len(job.query) * count for count in self.counts(job))
         size = self.block_size(patches * (1 + self.train.shape[0] * colours))
         size = min(size, max(1, self.engine.pairs_at_once // pairs), most_images)
-        with closing(Blocks(self.budget.waiting)) as blocks, closing(Blocks(self.budget.waiting)) as others:
+        waiting = self.budget.waiting // (1 if rest is None else 2)
+        with closing(Blocks(waiting)) as blocks, closing(Blocks(waiting)) as others:
             for result in self.answers(job, size, colours):
                 blocks.add(result)
             if rest is not None:
