@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from patchtrace.progress import Watch
+
+#: Makes a callback out of the work of one image: it is called with a number of images.
+Report = Callable[[int], Callable[[int], None]]
 
 
 class OutOfTime(Exception):
@@ -67,6 +72,34 @@ class Pace:
     def unit(self) -> float:
         """Seconds for a unit of work."""
         return self.image() / sum(self.costs)
+
+
+class Timed:
+    """Reports how far a run is, and ends it at its time limit: a :data:`Report`.
+
+    How much work is needed is known only in the end; but the time limit is known, and how far errors have to fall.
+
+    Parameters
+    ----------
+    watch : Watch
+    clock : Clock
+    settled : callable
+        How far the run is from being settled, from 0 to 1; None while there is no answer to end with.
+    """
+
+    def __init__(self, watch: Watch, clock: Clock, settled: Callable[[], float | None]) -> None:
+        self._watch, self._clock, self._settled = watch, clock, settled
+        self._shown = 0.0
+
+    def __call__(self, cost: int) -> Callable[[int], None]:
+        return lambda images: self._report()
+
+    def _report(self) -> None:
+        settled = self._settled()
+        if settled is not None:
+            self._clock.check()
+        self._shown = min(0.99, max(self._shown, settled or 0.0, self._clock.elapsed / self._clock.limit))
+        self._watch(round(1000 * self._shown), 1000)
 
 
 def in_words(seconds: float) -> str:

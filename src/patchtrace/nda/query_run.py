@@ -8,7 +8,7 @@ for them in the normaliser.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -22,13 +22,12 @@ from patchtrace.nda.checkpoint import Checkpoint
 from patchtrace.nda.choice import LEAST_SAMPLE, SAMPLED, looked_closer, room_within
 from patchtrace.nda.coarse import measured_recall
 from patchtrace.nda.draws import Estimate, Moments, chance_of_top, contenders, estimate, next_pairs
-from patchtrace.nda.pace import Clock, OutOfTime, Pace
+from patchtrace.nda.pace import Clock, OutOfTime, Pace, Report, Timed
 from patchtrace.nda.plan import TOGETHER, Draws
-from patchtrace.nda.sample import Masses, chances_of, rest_of
+from patchtrace.nda.sample import Biases, Masses, chances_of, rest_of
 from patchtrace.nda.setting import Setting
 from patchtrace.nda_details import Ended, NDADetails, NoiseOrigin, ShortlistFacts, slack
 from patchtrace.progress import Counter, Watch
-from patchtrace.recipe import Stopping
 
 Values = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -43,12 +42,6 @@ BEHIND = 0.3
 #: An image outside of the shortlist joins it if samples showed this part of the mass of the last of the list, which
 #: single draws may double; at most so many at once.
 SHOWN, NEWCOMERS = 0.5, 200
-#: At levels where a few images do not hold most of a patch, a smaller sample will do: one whose estimated bias (it is
-#: taken away) is this part of a share. Elsewhere a larger one is needed. Both within these parts of the usual size. Of
-#: a precision other than the default the same part is wanted.
-CORRECTED, SMALLEST, LARGEST = 0.12, 0.125, 3.0
-#: How well that bias is known: the part of it that shares may still be off by, all in the same direction.
-UNCERTAIN = 0.25
 #: Draws that have one sample, and are compared at once with it: a third less work. What they have in common by that is
 #: little beside the noise that they do not.
 SAMPLE_DRAWS = 4
@@ -78,10 +71,7 @@ class QueryRun:
         self.coarse: Values | None = None  # shares by the coarse pass
         self.listed: Places | None = None  # the shortlist, if there is one
         self.pace = Pace([level.cost for level in self.plan.levels])
-        # of each level's last samples: how many there were, and the sum of bias times size
-        self.samples = np.zeros((2, len(self.plan.levels)))
-        # of all samples of each level: draws, and the sum of what was taken away as bias, a part of shares
-        self.taken = np.zeros((2, len(self.plan.levels)))
+        self.biases = Biases.of(len(self.plan.levels))
         self.least_sample = LEAST_SAMPLE
         self.cut = False  # whether the coarse pass had no time for all levels
         self.settled = 0.0  # how far the list is from being settled, from 0 to 1
@@ -107,12 +97,9 @@ class QueryRun:
         self.sampled = min(max(self.least_sample, int(SAMPLED * images)), len(self.setting.train) - images)
 
     def _sample_of(self, level: int) -> int:
-        """The size of the next sample at a level: the usual one, or what is enough there. The bias falls with it."""
-        count, bias = self.samples[:, level]
-        wanted = min(1.0, self.setting.stopping.precision / Stopping.precision)  # in units of the default
-        enough = self.sampled if count == 0 else int(bias / count / (CORRECTED * wanted))
+        """The size of the next sample at a level."""
         others = len(self.setting.train) - self.compared
-        return min(others, max(int(SMALLEST * self.sampled), min(enough, int(LARGEST / wanted * self.sampled))))
+        return min(others, self.biases.enough(level, self.sampled, self.setting.stopping.precision))
 
     def _each(self, level: int) -> int:
         """Images that a draw of a level compares."""
@@ -158,7 +145,8 @@ class QueryRun:
                     yield
                 if self.listed is None:  # else an interrupted run had chosen already
                     self._choose(clock)
-            report = _Timed(self.watch, clock, self)
+            # a first answer is waited for
+            report = Timed(self.watch, clock, lambda: self.settled if self.drawn or self.coarse is not None else None)
             if self.ended is None and wanted != "auto":
                 counted = self._counted(wanted) if clock.limit == np.inf else report
                 self._draw(None, [wanted] * len(self.moments), counted)
@@ -361,10 +349,9 @@ class QueryRun:
         work = LocalWork(setting.engine, setting.train.subset(listed), setting.budget)
         for job in self._jobs(number, draws, report):
             found = sampled_masses(work, job, [rest for _, rest in rests])
-            self.taken[:, number] += len(rests), found.corrections.sum()
-            if count < len(others):  # else there is nothing to learn from
-                self.samples[:, number] /= 2  # the last ones count most: contenders get fewer
-                self.samples[:, number] += len(rests), count * found.corrections.sum()
+            learning = count < len(others)
+            self.biases.add(number, count, found.corrections, learning)
+            if learning:
                 for (sampled, _), masses in zip(rests, found.seen, strict=True):
                     self.masses.add(number, sampled, masses)
             yield found.masses
@@ -391,10 +378,8 @@ class QueryRun:
 
         That is the same for all images, or nearly: it says nothing of their order.
         """
-        draws, bias = self.taken
-        off = UNCERTAIN * bias / np.maximum(draws, 1)
-        systematic = np.mean([part * level.mean for part, level in zip(off, self.moments, strict=True)], axis=0)
-        return np.hypot(found.error, systematic)
+        off = self.biases.uncertain()[:, None] * [level.mean for level in self.moments]
+        return np.hypot(found.error, off.mean(axis=0))
 
     def _without_decoys(self, found: Estimate) -> Estimate:
         """The same with nothing for decoys, which stand in no list."""
@@ -500,7 +485,7 @@ class QueryRun:
             "coarse": np.zeros(0) if self.coarse is None else self.coarse,
             "listed": np.full(1, -1) if self.listed is None else self.listed,
             "numbers": np.array([self.compared, self.sampled, self.least_sample, self.cut, self.chosen]),
-            "samples": np.concatenate([self.samples, self.taken]),
+            "biases": self.biases.sums,
             "seen": np.stack([self.masses.sums, self.masses.counts]),
             "ended": np.array(str(self.ended or "")),
             "normalisers": np.zeros((0, 0)) if (found := self._normalisers()) is None else found,
@@ -517,7 +502,7 @@ class QueryRun:
         self.sums = state["sums"]
         self.compared, self.sampled, self.least_sample, cut, self.chosen = state["numbers"].tolist()
         self.cut = bool(cut)
-        self.samples, self.taken = np.split(state["samples"], 2)
+        self.biases.sums = state["biases"]
         self.masses.sums, self.masses.counts = state["seen"]
         self._leave_newcomers_out()
         self.ended = Ended(str(state["ended"])) if str(state["ended"]) else None
@@ -525,27 +510,3 @@ class QueryRun:
             ends = np.cumsum([step.patches for step in self.plan.steps])
             self.normalisers = [[part] for part in np.split(found, ends[:-1], axis=1)]
         self.watch.note(f"resumed: {max(level.most for level in self.moments)} draws are done already")
-
-
-#: Makes a callback out of the work of one image: it is called with a number of images.
-Report = Callable[[int], Callable[[int], None]]
-
-
-class _Timed:
-    """Reports how far a run is, and ends it at its time limit.
-
-    How much work is needed is known only in the end; but the time limit is known, and how far errors have to fall.
-    """
-
-    def __init__(self, watch: Watch, clock: Clock, run: QueryRun) -> None:
-        self._watch, self._clock, self._run = watch, clock, run
-        self._shown = 0.0
-
-    def __call__(self, cost: int) -> Callable[[int], None]:
-        return lambda images: self._report()
-
-    def _report(self) -> None:
-        if self._run.drawn or self._run.coarse is not None:
-            self._clock.check()
-        self._shown = min(0.99, max(self._shown, self._run.settled, self._clock.elapsed / self._clock.limit))
-        self._watch(round(1000 * self._shown), 1000)

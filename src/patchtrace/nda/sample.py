@@ -12,11 +12,18 @@ from numpy.typing import NDArray
 
 from patchtrace.engines import Rest
 from patchtrace.images import ImageSet
+from patchtrace.recipe import Stopping
 
 #: Every image has at least the chance of one with this part of the mean mass: what was seen so far may mislead.
 LEAST_MASS = 0.3
 
 
+#: At levels where a few images do not hold most of a patch, a smaller sample will do: one whose estimated bias (it is
+#: taken away) is this part of a share. Elsewhere a larger one is needed. Both within these parts of the usual size. Of
+#: a precision other than the default the same part is wanted.
+CORRECTED, SMALLEST, LARGEST = 0.12, 0.125, 3.0
+#: How well that bias is known: the part of it that shares may still be off by, all in the same direction.
+UNCERTAIN = 0.25
 #: How much what an image had at one level says of another.
 OTHER_LEVELS = 0.5
 
@@ -53,6 +60,43 @@ class Masses:
         """What samples showed of each image, as a part of what another would have had there, (levels,): (images,)."""
         shown, usual = self.coarse + self.sums.sum(axis=0), other.mean() + other @ self.counts
         return np.asarray(np.divide(shown, usual, out=np.zeros(len(shown)), where=usual > 0))
+
+
+class Biases:
+    """What samples did to the shares at each level, as far as it was estimated (and taken away), and how large they
+    should be.
+
+    Parameters
+    ----------
+    sums : float64 (4, levels)
+        Of the last samples, the last of which count most: how many there were, and the sum of bias times size. Of all
+        samples: how many, and the sum of biases, each as a part of a share.
+    """
+
+    def __init__(self, sums: NDArray[np.float64]) -> None:
+        self.sums = sums
+
+    @classmethod
+    def of(cls, levels: int) -> Biases:
+        return cls(np.zeros((4, levels)))
+
+    def add(self, level: int, size: int, biases: NDArray[np.float64], learning: bool) -> None:
+        """Of samples of this size; without ``learning`` they say nothing of what others should be."""
+        if learning:
+            self.sums[:2, level] /= 2
+            self.sums[:2, level] += len(biases), size * biases.sum()
+        self.sums[2:, level] += len(biases), biases.sum()
+
+    def enough(self, level: int, usual: int, precision: float) -> int:
+        """The size of the next sample at a level: the usual one at first. The bias falls with it."""
+        count, bias = self.sums[:2, level]
+        wanted = min(1.0, precision / Stopping.precision)  # in units of the default
+        enough = int(bias / count / (CORRECTED * wanted)) if count else usual
+        return max(int(SMALLEST * usual), min(enough, int(LARGEST / wanted * usual)))
+
+    def uncertain(self) -> NDArray[np.float64]:
+        """By what part of them shares may still be off at each level, all in the same direction: (levels,)."""
+        return np.asarray(UNCERTAIN * self.sums[3] / np.maximum(self.sums[2], 1))
 
 
 def chances_of(masses: NDArray[np.float64], count: int) -> NDArray[np.float64]:
