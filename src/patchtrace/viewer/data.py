@@ -382,11 +382,13 @@ def facts(result: Attribution, query: int, command: str) -> list[list[str]]:
     channels, height, width = train["shape"]
     skipped = f", {train['skipped']} more could not be read" if train["skipped"] else ""
     decoding = train["decoding"]
+    keeps_shapes = isinstance(decoding, dict) and decoding["fit"] == "keep"
+    shapes = "own shapes of one area, at most " if keeps_shapes else ""
     rows = [
         ["Query", result.query_ids[query]],
         ["Collection", f"{train['images'] - result.decoys} images{skipped}"],
         *([["Decoys", f"{result.decoys} pictures"]] if result.decoys else []),
-        ["Compared at", f"{height} x {width} {unit(train)}, {channels} channel{'s' * (channels > 1)}"],
+        ["Compared at", f"{shapes}{height} x {width} {unit(train)}, {channels} channel{'s' * (channels > 1)}"],
         ["Fingerprint of the collection", train["fingerprint"]],
         ["Fingerprint of the queries", queries["fingerprint"]],
         *latents_facts(train),
