@@ -69,9 +69,9 @@ def test_the_page_outlines_what_matched_in_the_image_itself(page: Any, made: Any
         k = (match.query[0] + step["pad"]) * step["columns"] + match.query[1] + step["pad"]
         found = page.evaluate(
             f"""([step, place, crop, k]) => {{
-                const model = {{ height: {HEIGHT}, width: {WIDTH}, box: Model.prototype.box }};
-                const partners = {{ place: unpack(place).data, crop: unpack(crop).data }};
-                return Model.prototype.partner.call(model, step, partners, k);
+                const model = {{ height: {HEIGHT}, width: {WIDTH}, steps: [step], box: Model.prototype.box }};
+                const partners = [{{ place: unpack(place).data, crop: unpack(crop).data }}];
+                return Model.prototype.partner.call(model, 0, {{ height: {HEIGHT}, width: {WIDTH}, partners }}, k);
             }}""",
             [step, evidence["place"], evidence["crop"], k],
         )

@@ -186,8 +186,8 @@ decoding = under(
         "--fit",
         type=kinds.Choice(["cover", "pad", "keep"]),
         default="cover",
-        help="Fill the frame and crop the rest; pad the whole picture with white; or keep it whole in its own shape, up "
-        "to 1:2, at the area of --size (nda only).",
+        help="Fill the frame and crop the rest; pad the whole picture with white; or keep it whole in its own shape, "
+        "up to 1:2, at the area of --size (nda only).",
     ),
     click.option("--crop", type=kinds.COUNT, help="First crop collection images to a central square of this side."),
     click.option(
