@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -249,6 +249,11 @@ class Question:
     memory: int
     colours: bool = False
     inside: tuple[int, int] | None = None
+
+    def views(self) -> Iterator[Question]:
+        """The same question on the images as they are, and on each picture of their views."""
+        for crop in self.comparison.crops(*self.block.shape[2:]):
+            yield replace(self, block=crop.of(self.block))
 
     @property
     def pictures(self) -> Float32:

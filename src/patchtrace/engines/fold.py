@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from patchtrace.compute import LEAST_SCRATCH, Budget
 from patchtrace.engines.contract import BlockResult, Comparison, Engine, Float64, NoisyQuery, Question
-from patchtrace.engines.shapes import in_all_views, shape_by_shape
+from patchtrace.engines.shapes import shape_by_shape
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 
@@ -148,7 +149,7 @@ class LocalWork(NamedTuple):
             block = self.train.framed_block(start, start + size)
             question = Question(query, block, comparison, self.budget.scratch, colours)
             if self.train.extents is None:
-                yield in_all_views(self.engine, question)
+                yield reduce(BlockResult.with_views, map(self.engine.compare, question.views()))
             else:
                 yield shape_by_shape(self.engine, question, self.train.extents[start : start + size])
             if progress:

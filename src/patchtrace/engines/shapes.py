@@ -22,15 +22,8 @@ from patchtrace.errors import PatchtraceError
 FAR = np.float32(1e6)
 
 
-def in_all_views(engine: Engine, question: Question) -> BlockResult:
-    """What the engine answers for a block of images that are as large as the query, with all their views."""
-    crops = question.comparison.crops(*question.block.shape[2:])
-    answers = (_beside(engine, replace(question, block=crop.of(question.block))) for crop in crops)
-    return reduce(BlockResult.with_views, answers)
-
-
 def shape_by_shape(engine: Engine, question: Question, extents: NDArray[np.int32]) -> BlockResult:
-    """The same for a block of images with heights and widths of their own, which are those of no query.
+    """What the engine answers for a block of images with heights and widths of their own, with all their views.
 
     Parameters
     ----------
@@ -44,10 +37,11 @@ def shape_by_shape(engine: Engine, question: Question, extents: NDArray[np.int32
         raise PatchtraceError("pictures of many shapes are compared with border='valid', and without patchworks")
     shapes, number = np.unique(extents, axis=0, return_inverse=True)
     places = [np.flatnonzero(number.ravel() == each) for each in range(len(shapes))]
-    answers = [
-        in_all_views(engine, replace(question, block=np.ascontiguousarray(question.block[chosen, :, :height, :width])))
-        for chosen, (height, width) in zip(places, shapes.tolist(), strict=True)
-    ]
+    answers = []
+    for chosen, (height, width) in zip(places, shapes.tolist(), strict=True):
+        pictures = np.ascontiguousarray(question.block[chosen, :, :height, :width])
+        views = (_beside(engine, view) for view in replace(question, block=pictures).views())
+        answers.append(reduce(BlockResult.with_views, views))
     return _as_one_block(answers, places)
 
 

@@ -200,8 +200,10 @@ class Pair {
     this.text.textContent = words + waiting;
     if (!maps || maps.image !== image) return;
     const order = this.swapped ? [1, 0] : [0, 1];
-    this.panes.forEach(({ canvas }, pane) => {
-      canvas.style.aspectRatio = `${both[order[pane]].width} / ${both[order[pane]].height}`;
+    this.panes.forEach(({ canvas, figure }, pane) => {
+      const { width, height } = both[order[pane]];
+      canvas.style.aspectRatio = `${width} / ${height}`;
+      figure.style.setProperty("--pt-shape", width / height);
     });
     order.forEach((number, end) => { this.ends[end].textContent = number ? "Image" : "Query"; });
     const heat = this.heat && maps.heat;
