@@ -118,23 +118,22 @@ class ImageSet(sources.Opened):
     @property
     def usual_size(self) -> tuple[int, int]:
         """Height and width of the images; where they have shapes of their own, of a square one of their area."""
-        return self.shape[1:] if self.extents is None else self._of_rules(self._shape_rules.size or (1, 1))
+        return self.shape[1:] if self.extents is None else self._of_rules(self._area[0])
 
     @property
     def shortest_side(self) -> int:
         """The shortest side that an image, or a query, can have."""
         if self.extents is None:
             return min(self.shape[1:])
-        assert self._shape_rules.size is not None
-        side = shortest_side(self._shape_rules.size, self._shape_rules.multiple)
+        side = shortest_side(*self._area)
         return self._of_rules((side, side))[0]
 
     @property
-    def _shape_rules(self) -> Decoding:
-        """The rules by which images have shapes of their own."""
-        if self.decoding is None or not self.decoding.keeps_shapes:
+    def _area(self) -> tuple[tuple[int, int], int]:
+        """The size whose area images with shapes of their own have, in pixels, and what sides are multiples of."""
+        if self.decoding is None or self.decoding.size is None or not self.decoding.keeps_shapes:
             raise PatchtraceError("a set with extents needs the rules that made them: open it with fit='keep'")
-        return self.decoding
+        return self.decoding.size, self.decoding.multiple
 
     def _of_rules(self, size: tuple[int, int]) -> tuple[int, int]:
         """A size in pixels, as rules have it, in what is compared."""
@@ -202,9 +201,8 @@ class ImageSet(sources.Opened):
         size = self.autoencoder.picture_size(self.size_of(index))
         if self.files and self.decoding is not None and (file := self.files[index]) is not None:
             with suppress(Unreadable):
-                return picture(
-                    decode(file, replace(self.decoding, size=size) if self.extents is None else self.decoding)
-                )
+                rules = replace(self.decoding, size=size) if self.extents is None else self.decoding
+                return picture(decode(file, rules))
         try:
             shown = picture(self.autoencoder.decode(self.one(index)[None])[0])
         except PatchtraceError:  # its weights are not here; latents can be compared without
@@ -290,8 +288,7 @@ class ImageSet(sources.Opened):
             raise PatchtraceError(f"pictures of shape {self.shape} cannot be made {factor} times smaller")
         extents = None if self.extents is None else self.extents // factor
         # means of latents are not the latents of any picture
-        pixels = DownscaledPixels(self.pixels, factor)
-        return replace(self, pixels=pixels, files=(), autoencoder=None, extents=extents)
+        return replace(self, pixels=DownscaledPixels(self.pixels, factor), files=(), autoencoder=None, extents=extents)
 
     def loaded(self) -> ImageSet:
         """The same with all pixels in memory."""
@@ -342,7 +339,8 @@ class ImageSet(sources.Opened):
             if rules.keeps_shapes:
                 raise PatchtraceError("the collection has pictures of one shape: open it with fit='keep' too")
             return rules
-        return replace(rules, fit="keep", size=self._shape_rules.size, multiple=self._shape_rules.multiple)
+        size, multiple = self._area
+        return replace(rules, fit="keep", size=size, multiple=multiple)
 
     def _in_frames(self, opened: ImageSet, rules: Decoding) -> ImageSet:
         """Other pictures in the frames of these, where these have shapes of their own."""
