@@ -4,7 +4,7 @@
     .venv/bin/python benchmarks/shapes.py --table    # of what is known so far
 
 The photographs are square. Each of every third of them (200) is cut to one of five shapes, in turn: 1:2, 2:3, 1:1, 3:2
-and 2:1, around its middle: that is the collection. Sources are 12 of those that are not square. Three queries of each:
+and 2:1, around its middle: that is the collection. Sources are 30 of those that are not square. Three queries of each:
 
 - whole: the source itself, as a JPEG of quality 30
 - an end: the part of it that `--fit cover` cuts off on one side, by itself; of a photograph of 2:3 or 3:2 twice that
@@ -33,7 +33,7 @@ from patchtrace import NDA, Decoding, ImageSet, Store
 from patchtrace.latents import load_autoencoder
 
 RESULT = Path(__file__).resolve().parent / "results" / "shapes.json"
-SIDE, SOURCES = 256, 12
+SIDE, SOURCES = 256, 30
 #: Width and height of the shapes.
 SHAPES = ((256, 512), (340, 512), (512, 512), (512, 340), (512, 256))
 FITS = ("cover", "pad", "keep")
