@@ -42,9 +42,9 @@ def ratios(recipe: Recipe, level: int) -> np.ndarray:
                 listed = np.sort(np.argsort(-seen)[:contenders])
                 others = np.setdiff1d(np.arange(IMAGES), listed)
                 chances = chances_of(seen[others], sampled)
-                rests = [rest_of(train, others, chances, np.random.default_rng((time, draw))) for draw in (2, 3)]
+                rests = [rest_of(train, others, chances, np.random.default_rng((time, draw)))[1] for draw in (2, 3)]
                 some = work._replace(train=train.subset(listed))
-                masses, _ = sampled_masses(some, Job(query.part(2, 4), step.comparison), rests)
+                masses = sampled_masses(some, Job(query.part(2, 4), step.comparison), rests).masses
                 row.append(masses.sum(axis=1) / exact[2:, listed].sum(axis=1))
             found.append(np.stack(row, axis=-1))
     return np.concatenate(found)
