@@ -41,7 +41,7 @@ def test_pictures_of_many_shapes_are_indexed_compared_and_explained(tmp_path, st
         assert code == 0
         assert json.loads(out)["queries"][0]["ranking"][0]["id"] == "2.png"
         assert call("explain", run, "-o", tmp_path / "why")[0] == 0
-        assert call("refine", run, "--seconds", "60")[0] == 0
+        assert call("refine", run, "--seconds", "5")[0] == 0
     code, _, err = call("attribute", photos / "2.png", "--train", store, "--method", "pixel")
     assert code != 0
     assert "fit='cover'" in err
