@@ -29,7 +29,7 @@ PARTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
 def recall() -> dict[str, dict[str, list[float]]]:
     """For each way to choose a shortlist and each length: the part of the best 10 and 100 that it has."""
     references(IMAGES)
-    train, factor = collection(IMAGES), coarse_factor((32, 32))
+    train, factor = collection(IMAGES), coarse_factor(32)
     queries = [query_of(number) for number in range(PLANS[IMAGES].references)]
     best = [reference_of(IMAGES, number).ranking(0) for number in range(len(queries))]
 

@@ -83,6 +83,7 @@ class ScoreMachine:
         self.train = ImageSet.open(train)
         if len(self.train) == 0:
             raise PatchtraceError("the training set holds no image: give at least one")
+        self.train.check_one_shape("the score machine")
         known = self.train.autoencoder
         schedule = schedule or (known.schedule if known else "ddpm-linear")
         self.schedule = Schedule.named(schedule) if isinstance(schedule, str) else schedule

@@ -27,6 +27,26 @@ def test_a_folder_becomes_a_store(photos, store, call):
     assert ImageSet.open(store).fingerprint() == ImageSet.open(photos, size=8).fingerprint()
 
 
+def test_pictures_of_many_shapes_are_indexed_compared_and_explained(tmp_path, store, call):
+    photos, run = tmp_path / "shapes", tmp_path / "run"
+    photos.mkdir()
+    for number, size in enumerate(((40, 40), (40, 60), (60, 30), (30, 60))):
+        pixels = np.random.default_rng(number).integers(0, 256, (5, 5, 3), dtype=np.uint8)
+        Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC).save(photos / f"{number}.png")
+    code, out, _ = call("index", photos, "-o", store, "--size", "16", "--fit", "keep", "--jobs", "1")
+    assert code == 0
+    assert "4 images, at most 23 x 23, 3 channels" in out
+    for train in ((store,), (photos, "--fit", "keep", "--size", "16")):
+        code, out, _ = call("attribute", photos / "2.png", "--train", *train, "--draws", "2", "--json", "-o", run)
+        assert code == 0
+        assert json.loads(out)["queries"][0]["ranking"][0]["id"] == "2.png"
+        assert call("explain", run, "-o", tmp_path / "why")[0] == 0
+        assert call("refine", run, "--seconds", "5")[0] == 0
+    code, _, err = call("attribute", photos / "2.png", "--train", store, "--method", "pixel")
+    assert code != 0
+    assert "fit='cover'" in err
+
+
 def test_an_update_needs_no_path(photos, store, call):
     call("index", photos, "-o", store, "--size", "8", "--jobs", "1")
     (photos / "0.png").unlink()

@@ -132,6 +132,19 @@ def test_versions_that_do_not_fit_together_are_compared_one_after_the_other(two)
 
 
 @pytest.mark.usefixtures("_small_pieces")
+def test_pictures_of_many_shapes_give_the_same_bits(two):
+    rng = np.random.default_rng(0)
+    extents = rng.integers(5, 10, (40, 2)).astype(np.int32)
+    pixels = rng.uniform(-1, 1, (40, 2, 9, 9)).astype(np.float32)
+    train = ImageSet(pixels, tuple(map(str, range(40))), extents=extents)
+    noise = rng.standard_normal((2, 2, 6, 8)).astype(np.float32)
+    query = NoisyQuery.of(train.framed_block(3, 4)[0, :, :6, :8], noise, 0.8, 0.6)
+    jobs = [Job(query, Comparison(3, 1, "orthonormal", "valid", 5, VIEWS))]
+    for one, other in zip(on(two, train)(jobs), native_work(train).masses(jobs), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.usefixtures("_small_pieces")
 def test_a_store_is_read_by_the_workers(two, tmp_path):
     for number, picture in enumerate(TRAIN):
         Image.fromarray(picture).save(tmp_path / f"{number:03d}.png")

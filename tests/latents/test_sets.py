@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -76,6 +77,26 @@ def test_scores_are_those_of_the_latents_as_a_plain_array(photos, weights, store
     np.testing.assert_array_equal(ours.scores, same.scores)
     assert ours.top(1)[0][0].id == "card-003.png"
     assert ours.facts["train"]["latents"] == train.autoencoder.record()
+
+
+def test_pictures_that_keep_their_shapes_are_encoded_in_them(photos, autoencoder, tmp_path):
+    for number, box in enumerate(((0, 0, 64, 64), (0, 0, 64, 40), (0, 0, 32, 64))):
+        Image.open(photos / f"card-00{number}.png").crop(box).save(tmp_path / f"{number}.png")
+    rules = Decoding(size=(64, 64), fit="keep")
+    train = ImageSet.open(tmp_path, decoding=rules, latents=autoencoder)
+    kept = Store(tmp_path / "store")
+    kept.update([*sorted(tmp_path.glob("*.png"))], decoding=rules, latents=autoencoder, jobs=1)
+    assert [train.size_of(n) for n in range(3)] == [(8, 8), (6, 10), (11, 6)]
+    for images in (train, ImageSet.open(kept.path)):
+        for number, (height, width) in enumerate([(64, 64), (48, 80), (88, 48)]):
+            pixels = ImageSet.open(tmp_path / f"{number}.png", decoding=replace(rules, multiple=8))
+            own = pixels.one(0)[None]
+            assert own.shape[2:] == (height, width)
+            np.testing.assert_allclose(images.one(number), autoencoder.encode(own)[0], rtol=2e-3, atol=1e-4)
+            assert images.picture(number).size == (width, height)
+            same = images.open_like(tmp_path / f"{number}.png")
+            np.testing.assert_allclose(same.one(0), images.one(number), rtol=2e-3, atol=1e-4)
+        assert NDA(RECIPE).fit(images).attribute(tmp_path / "2.png").top(1)[0][0].index == 2
 
 
 def test_queries_are_encoded_whatever_they_come_as(photos, store, autoencoder):

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from server.fakes import SECRET_TEXT, client_of, picture, running, submit, wait_for, with_metadata
 
-from patchtrace import NDA, ImageSet, PixelSimilarity, Recipe, calibrate
+from patchtrace import NDA, ImageSet, Level, PixelSimilarity, Recipe, Scale, calibrate
 from patchtrace.demo import postcards
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding
@@ -37,6 +37,20 @@ def test_an_upload_has_the_pixels_that_its_file_would_have(data, rules):
     query = ImageSet(upload.pixels[None], ("a",), decoding=rules, files=(data,))
     assert upload.frame.tobytes() == query.frame(0, 480).tobytes()
     assert Image.open(io.BytesIO(upload.thumbnail)).size == (THUMBNAIL, THUMBNAIL)
+
+
+def test_an_upload_beside_pictures_of_many_shapes_keeps_its_own(tmp_path):
+    for number, card in enumerate(postcards(4, size=48).picture(n) for n in range(4)):
+        card.crop((0, 0, 48, 24 + 8 * number)).save(tmp_path / f"{number}.png")
+    train = ImageSet.open(tmp_path, decoding=Decoding(size=(16, 16), fit="keep"))
+    work = QueryWork(NDA(Recipe((Level(100, (Scale(3),)),))).fit(train))
+    assert "own shape" in dict(work.facts())["Compared at"]
+    answer = work(work.read("a", (tmp_path / "0.png").read_bytes(), Limits()), Watch())
+    assert answer.view["images"][0]["id"] == "0.png"
+    query = answer.view["query"]
+    assert (query["height"], query["width"]) == train.size_of(0) == (11, 23)
+    frame = answer.pictures[query["frame"]]
+    assert frame.width / frame.height == pytest.approx(2, abs=0.02)
 
 
 def test_an_upload_is_not_decoded_in_the_server_and_each_picture_is_encoded_once(monkeypatch):

@@ -155,7 +155,7 @@ def _assembled(size: int, ids: list[str], totals: Floats, parts: Floats, levels:
     counts = sorted({1, 2, 5, len(order) // 2, len(order)})
 
     def entry(number: int) -> dict[str, Any]:
-        pictures = {"frame": png(frames[number + 1]), "pixels": png(small[number + 1])}
+        pictures = {"frame": png(frames[number + 1]), "pixels": png(small[number + 1]), "height": size, "width": size}
         return {"index": int(number), "id": ids[number], "share": float(totals[number]), **pictures}
 
     listed = [
@@ -218,7 +218,7 @@ def make_large_view(size: int = 64, images: int = 50) -> dict[str, Any]:
         share = 0.5 / images * (1 + number / images)
         grid, place = packed(rng.random((size, size)) * share), packed(rng.permutation(size * size).reshape(size, size))
         evidence = {"grids": [grid] * 6, "partners": [{"place": place, "part": grid}] * 6, "heat": [grid] * 6}
-        pictures = {"frame": png(frames[number]), "pixels": png(small[number])}
+        pictures = {"frame": png(frames[number]), "pixels": png(small[number]), "height": size, "width": size}
         facts = {"rank": images - number, "index": number, "id": f"{number}.png", "share": share, "error": None}
         listed.append(
             facts | pictures | {"chance": None, "settled": None, "copies": [], "verdict": None, "evidence": evidence}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from patchtrace import NDA, ImageSet, Level, Recipe, Scale, explain
+from patchtrace import NDA, Decoding, ImageSet, Level, Recipe, Scale, explain
 from patchtrace.viewer.data import answer_of
 from patchtrace.viewer.report import asset
 from patchtrace.views import View
@@ -69,9 +71,9 @@ def test_the_page_outlines_what_matched_in_the_image_itself(page: Any, made: Any
         k = (match.query[0] + step["pad"]) * step["columns"] + match.query[1] + step["pad"]
         found = page.evaluate(
             f"""([step, place, crop, k]) => {{
-                const model = {{ height: {HEIGHT}, width: {WIDTH}, box: Model.prototype.box }};
-                const partners = {{ place: unpack(place).data, crop: unpack(crop).data }};
-                return Model.prototype.partner.call(model, step, partners, k);
+                const model = {{ height: {HEIGHT}, width: {WIDTH}, steps: [step], box: Model.prototype.box }};
+                const partners = [{{ place: unpack(place).data, crop: unpack(crop).data }}];
+                return Model.prototype.partner.call(model, 0, {{ height: {HEIGHT}, width: {WIDTH}, partners }}, k);
             }}""",
             [step, evidence["place"], evidence["crop"], k],
         )
@@ -79,3 +81,32 @@ def test_the_page_outlines_what_matched_in_the_image_itself(page: Any, made: Any
         top, left = match.train
         ends = found["box"]["y0"], found["box"]["x0"], found["box"]["y1"] - found["box"]["y0"]
         assert ends == pytest.approx((top, left, match.train_size))
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_the_page_outlines_what_matched_in_an_image_of_another_shape(page: Any, tmp_path: Path, index: int) -> None:
+    rng = np.random.default_rng(0)
+    for number, (width, height) in enumerate(((48, 48), (64, 36), (32, 64))):
+        pixels = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).resize((width, height)).save(tmp_path / f"{number}.png")
+    train = ImageSet.open(tmp_path, decoding=Decoding(size=(16, 16), fit="keep"))
+    with Image.open(tmp_path / f"{index}.png") as picture:
+        queries = train.open_like(picture.crop((0, 0, 30, 24)).transpose(Image.Transpose.FLIP_LEFT_RIGHT))
+    result = NDA(Recipe((Level(50, (Scale(3),)),), views="flips,zoom:1.5")).fit(train).attribute(queries)
+    explanation = explain(result, queries, train)
+    view = answer_of(result, queries, train, 0, explanation)
+    place = [image["index"] for image in view.view["images"]].index(index)
+    (step,), image = view.view["steps"], {**view.view["images"][place], **view.evidence[place]}
+    assert "crops" in image
+    match = explanation.pair(index, 1).matches[0]
+    found = page.evaluate(
+        """([query, step, image, k]) => {
+            const model = { height: query.height, width: query.width, steps: [step], box: Model.prototype.box };
+            const partners = image.partners.map(({ place, crop }) =>
+                ({ place: unpack(place).data, crop: unpack(crop).data }));
+            return Model.prototype.partner.call(model, 0, { ...image, partners }, k);
+        }""",
+        [view.view["query"], step, image, match.query[0] * step["columns"] + match.query[1]],
+    )
+    assert (found["box"]["y0"], found["box"]["x0"]) == pytest.approx(match.train)
+    assert found["crop"]["view"] == match.view

@@ -72,7 +72,8 @@ def index(context: click.Context, /, path: tuple[str, ...], store: Path, **optio
         manifest = Store(store).manifest()
         (channels, height, width), total = manifest.shape, done.added + done.changed + done.kept
         latents = " latents of" if manifest.latents else ","
-        click.echo(f"{store}: {total:,} images, {height} x {width}{latents} {channels} channels")
+        shapes = " at most" if manifest.keeps_shapes else ""
+        click.echo(f"{store}: {total:,} images,{shapes} {height} x {width}{latents} {channels} channels")
         click.echo(f"  {', '.join(f'{count:,} {name}' for name, count in counts.items())}")
     return ended(None, done.skipped, listed)
 

@@ -184,9 +184,10 @@ decoding = under(
     click.option("--grey", is_flag=True, help="Convert to greyscale."),
     click.option(
         "--fit",
-        type=kinds.Choice(["cover", "pad"]),
+        type=kinds.Choice(["cover", "pad", "keep"]),
         default="cover",
-        help="Fill the frame and crop the rest, or keep the whole picture and pad with white.",
+        help="Fill the frame and crop the rest; pad the whole picture with white; or keep it whole in its own shape, "
+        "up to 1:2, at the area of --size (nda only).",
     ),
     click.option("--crop", type=kinds.COUNT, help="First crop collection images to a central square of this side."),
     click.option(

@@ -187,6 +187,7 @@ def read_again(result: Attribution, run: Path, quiet: bool, latents: str | None 
         )
     facts = result.facts["train"]
     size = tuple(facts["shape"][1:])
+    keeps_shapes = isinstance(facts.get("decoding"), dict) and facts["decoding"].get("fit") == "keep"
     if facts.get("latents"):
         try:
             autoencoder = autoencoder_of(facts["latents"])
@@ -195,6 +196,8 @@ def read_again(result: Attribution, run: Path, quiet: bool, latents: str | None 
         latents, size = latents or recorded.get("latents"), autoencoder.picture_size(size)
     elif latents:
         raise click.UsageError(f"--latents has no meaning here: the run in {run} compared pixels")
+    if keeps_shapes and isinstance(facts["decoding"].get("size"), list):  # the shape is that of a frame for all of them
+        size = tuple(facts["decoding"]["size"])
     return read_pictures({**recorded, "latents": latents, "quiet": quiet}, size)
 
 

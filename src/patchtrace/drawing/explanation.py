@@ -64,7 +64,7 @@ def overview(look: Look, pairs: Sequence[Pair]) -> Image.Image:
         fitting_text(draw, (x, y + small + 8 + LINE), hit.id, FAINT, _font(14), small)
         match = pair.matches[0]
         _outline(draw, query, match.query, match.size, colour, size)
-        _outline(draw, image, match.train, match.train_size, colour, size)
+        _outline(draw, image, match.train, match.train_size, colour, look.train.size_of(pair.index))
     return sheet
 
 
@@ -95,7 +95,7 @@ def pair_picture(look: Look, pair: Pair) -> Image.Image:
         _caption(draw, (x, top + SIDE + 8), SIDE, *caption)
     for match, colour in zip(_apart(pair.matches), SOURCES, strict=False):
         _outline(draw, boxes[0], match.query, match.size, colour, explanation.size)
-        _outline(draw, boxes[2], match.train, match.train_size, colour, explanation.size)
+        _outline(draw, boxes[2], match.train, match.train_size, colour, theirs.shape)
     _legend(draw, sheet, MARGIN + SIDE + GAP, top + SIDE + 64)
     note = "outlined: pairs of patches that resemble each other most, in the same colour on both sides"
     if verdict and verdict.found:
@@ -199,7 +199,8 @@ def _apart(matches: Sequence[Match], most: int = 4) -> list[Match]:
 
 def _heat(picture: Image.Image, values: NDArray[np.float64]) -> Image.Image:
     """A picture in grey under the colours of the scale, which is the same for all maps: parts from 0 to 1."""
-    picture = picture.convert("L").convert("RGB").resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+    size = max(1, SIDE * picture.width // max(picture.size)), max(1, SIDE * picture.height // max(picture.size))
+    picture = picture.convert("L").convert("RGB").resize(size, Image.Resampling.BICUBIC)
     places = on_scale(values) * (len(SCALE) - 1)
     colours = np.stack([np.interp(places, range(len(SCALE)), channel) for channel in SCALE.T], axis=2)
     over = Image.fromarray(np.rint(colours).astype(np.uint8)).resize(picture.size, Image.Resampling.BILINEAR)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -110,6 +110,15 @@ class Comparison:
         first = (self.patch - 1) // 2 - axis.pad
         return slice(first, first + axis.positions)
 
+    def first_patches(self, size: tuple[int, int], frame: tuple[int, int]) -> NDArray[np.intp]:
+        """The patches of a frame that lie within its upper left corner of this height and width, by their numbers.
+
+        Of border ``valid``, where all patches lie within the picture.
+        """
+        (rows, columns), (_, across) = self.axes(*size), self.axes(*frame)
+        places = np.arange(rows.positions)[:, None] * across.positions + np.arange(columns.positions)
+        return np.asarray(places.ravel(), dtype=np.intp)
+
     def patches(self, height: int, width: int) -> int:
         """How many patches a picture has."""
         return math.prod(axis.positions for axis in self.axes(height, width))
@@ -142,6 +151,16 @@ class BlockResult:
     log_normaliser: Float64
     share: Floats
     colour: Floats | None = None
+
+    def with_views(self, further: BlockResult) -> BlockResult:
+        """The same images with further pictures of each in the softmax, whose masses are added to theirs."""
+        normaliser = np.logaddexp(self.log_normaliser, further.log_normaliser)
+        parts = [np.exp(part.log_normaliser - normaliser)[:, :, None] for part in (self, further)]
+        share = np.add(self.share * parts[0], further.share * parts[1], dtype=np.float32)
+        if self.colour is None or further.colour is None:
+            return BlockResult(normaliser, share)
+        colours = self.colour * parts[0][..., None], further.colour * parts[1][..., None]
+        return BlockResult(normaliser, share, np.add(*colours, dtype=np.float32))
 
 
 @dataclass(frozen=True)
@@ -219,6 +238,9 @@ class Question:
         Bytes of working memory to stay within, as far as one image allows. The answer itself is not counted.
     colours : bool, default False
         Whether the answer holds ``colour`` too.
+    inside : (int, int), optional
+        Height and width of the pictures in the upper left corner of the block, where they are smaller than it. Beside
+        them lie numbers so large that patches which reach there have no weight. By default they fill the block.
     """
 
     query: NoisyQuery
@@ -226,6 +248,18 @@ class Question:
     comparison: Comparison
     memory: int
     colours: bool = False
+    inside: tuple[int, int] | None = None
+
+    def views(self) -> Iterator[Question]:
+        """The same question on the images as they are, and on each picture of their views."""
+        for crop in self.comparison.crops(*self.block.shape[2:]):
+            yield replace(self, block=crop.of(self.block))
+
+    @property
+    def pictures(self) -> Float32:
+        """The block without what lies beside the pictures: what tells how large their numbers are."""
+        height, width = self.inside or self.block.shape[2:]
+        return self.block[:, :, :height, :width]
 
     @property
     def rows(self) -> Axis:

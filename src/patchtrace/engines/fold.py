@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from patchtrace.compute import LEAST_SCRATCH, Budget
 from patchtrace.engines.contract import BlockResult, Comparison, Engine, Float64, NoisyQuery, Question
+from patchtrace.engines.shapes import shape_by_shape
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import ImageSet
 
@@ -129,12 +130,14 @@ class LocalWork(NamedTuple):
     def answers(self, job: Job, size: int, colours: bool = False) -> Iterator[BlockResult]:
         """What the engine answers for each block of ``size`` images, with all their views."""
         query, comparison, progress, _ = job
-        check_room(self.engine, [comparison], self.train.shape, self.budget)
-        crops = comparison.crops(*self.train.shape[1:])
+        check_room(self.engine, [comparison], (self.train.shape[0], *self.frame(job)), self.budget)
         for start in range(0, len(self.train), size):
-            block = self.train.block(start, start + size)
-            questions = (Question(query, crop.of(block), comparison, self.budget.scratch, colours) for crop in crops)
-            yield reduce(_added, map(self.engine.compare, questions))
+            block = self.train.framed_block(start, start + size)
+            question = Question(query, block, comparison, self.budget.scratch, colours)
+            if self.train.extents is None:
+                yield reduce(BlockResult.with_views, map(self.engine.compare, question.views()))
+            else:
+                yield shape_by_shape(self.engine, question, self.train.extents[start : start + size])
             if progress:
                 progress(len(query) * len(block))
 
@@ -155,8 +158,18 @@ class LocalWork(NamedTuple):
 
     def counts(self, job: Job) -> tuple[int, int]:
         """Patches of the query, and pairs of patches with one training image."""
-        size, comparison = self.train.shape[1:], job.comparison
+        size, comparison = self.frame(job), job.comparison
         return comparison.patches(*size), comparison.pairs(*size)
+
+    def frame(self, job: Job) -> tuple[int, int]:
+        """Height and width of what is compared: of images with shapes of their own, of what has room for the largest.
+
+        The query has room in it too.
+        """
+        if self.train.extents is None:
+            return self.train.shape[1:]
+        height, width = np.maximum(self.train.extents.max(axis=0), job.query.versions.shape[2:]).tolist()
+        return height, width
 
     def block_size(self, values_per_image: int) -> int:
         """How many images go to an engine at once, so that pixels and answer stay within their part of the budget."""
@@ -333,14 +346,3 @@ class Blocks:
     def _read(self, shape: tuple[int, ...], kind: type[np.floating[Any]]) -> NDArray[Any]:
         raw = self._file.read(np.dtype(kind).itemsize * math.prod(shape))
         return np.frombuffer(raw, kind).reshape(shape)
-
-
-def _added(result: BlockResult, further: BlockResult) -> BlockResult:
-    """Images and further pictures of each in one softmax, their masses added to those of the images."""
-    normaliser = np.logaddexp(result.log_normaliser, further.log_normaliser)
-    parts = [np.exp(part.log_normaliser - normaliser)[:, :, None] for part in (result, further)]
-    share = np.add(result.share * parts[0], further.share * parts[1], dtype=np.float32)
-    if result.colour is None or further.colour is None:
-        return BlockResult(normaliser, share)
-    colours = result.colour * parts[0][..., None], further.colour * parts[1][..., None]
-    return BlockResult(normaliser, share, np.add(*colours, dtype=np.float32))

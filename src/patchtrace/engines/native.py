@@ -98,7 +98,8 @@ class NativeEngine(Engine):
         rows, columns = _axes(comparison, (height, width))
         each = self._scratch(comparison, (channels, height, width), patchwork=query.noise is not None)
         block = np.ascontiguousarray(question.block, dtype=np.float32)
-        mean, squares = kernel().colour(block, comparison.border != "zero", self.threads)
+        pictures = np.ascontiguousarray(question.pictures, dtype=np.float32)
+        mean, squares = kernel().colour(pictures, comparison.border != "zero", self.threads)
         mean = np.array(mean)
         terms = [query_terms(version, Colour(mean, squares), comparison) for version in query]
         offset = np.stack([term.offset for term in terms])

@@ -35,8 +35,8 @@ class Colour(NamedTuple):
 
 def colour_of(question: Question) -> Colour:
     """The mean colour of a block of images."""
-    mean = question.block.mean(axis=(0, 2, 3), dtype=np.float64) * (question.comparison.border != "zero")
-    return Colour(mean, float(((question.block - mean[:, None, None]) ** 2).mean(axis=(0, 2, 3)).sum()))
+    mean = question.pictures.mean(axis=(0, 2, 3), dtype=np.float64) * (question.comparison.border != "zero")
+    return Colour(mean, float(((question.pictures - mean[:, None, None]) ** 2).mean(axis=(0, 2, 3)).sum()))
 
 
 class QueryTerms(NamedTuple):

@@ -84,7 +84,8 @@ def picture(pixels: NDArray[Any]) -> Image.Image:
 def conformed(pixels: PixelArray, rules: Decoding) -> tuple[PixelArray, Decoding | None]:
     """Pixels as the rules ask for them, and those rules; or the same pixels and None where nothing is to be changed."""
     channels, height, width = pixels.shape[1:]
-    if rules.size in (None, (height, width)) and rules.crop is None and (channels == 1 or not rules.grey):
+    as_they_are = rules.size in (None, (height, width)) and rules.crop is None and not rules.keeps_shapes
+    if as_they_are and (channels == 1 or not rules.grey):
         return pixels, None
     if pixels.dtype != np.uint8 or channels not in (1, 3):
         raise PatchtraceError(
@@ -92,6 +93,8 @@ def conformed(pixels: PixelArray, rules: Decoding) -> tuple[PixelArray, Decoding
             "only u8 arrays of one or three channels are pictures; bring the others to size yourself"
         )
     rules = replace(rules, grey=rules.grey or channels == 1)
+    if rules.keeps_shapes:
+        rules.frame  # noqa: B018  # refuses rules without a size
     try:
         return np.stack([decode(picture(image), rules) for image in pixels]), rules
     except Unreadable as reason:

@@ -11,9 +11,9 @@ import stat
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,10 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from patchtrace.checks import choice, whole
 from patchtrace.errors import PatchtraceError
+from patchtrace.images.shapes import MOST_RATIO, frame_size, own_size
+
+if TYPE_CHECKING:
+    from patchtrace.latents import Autoencoder
 
 #: What a file must be inside, whatever it is called.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
@@ -38,7 +42,7 @@ LONGEST_SIDE = 65_535
 JPEG_PIXELS = 512
 
 Exif = Literal["apply", "ignore"]
-Fit = Literal["cover", "pad"]
+Fit = Literal["cover", "pad", "keep"]
 
 
 class Unreadable(Exception):
@@ -88,9 +92,10 @@ class Decoding:
         Height and width to bring every picture to. By default pictures keep their size and must agree.
     grey : bool, default False
         One channel instead of three.
-    fit : {"cover", "pad"}, default "cover"
+    fit : {"cover", "pad", "keep"}, default "cover"
         Keep the shape of the picture and fill the frame, cutting what sticks out on both sides alike; or show all of
-        it, centred on white.
+        it, centred on white; or bring it to the area of ``size`` with the ratio of its own sides, up to 1:2, and cut
+        nothing. Pictures of several shapes (``keep``) are compared by NDA only.
     crop : int, optional
         First cut a square of this side out of the middle.
     exif : {"apply", "ignore"}, default "apply"
@@ -99,6 +104,8 @@ class Decoding:
         A file that claims more pixels is not decoded. Pillow's own limit, twice the default, stands above it.
     max_bytes : int, default 1 GiB
         A file that is larger is not read.
+    multiple : int, default 1
+        With ``fit="keep"``, what sides are a multiple of: the factor of the autoencoder, which sets it.
 
     Notes
     -----
@@ -118,6 +125,7 @@ class Decoding:
     exif: Exif = "apply"
     max_pixels: int = PILLOW_LIMIT // 2
     max_bytes: int = 1 << 30
+    multiple: int = 1
 
     def __post_init__(self) -> None:
         sides = (1, 1) if self.size is None else self.size
@@ -126,11 +134,39 @@ class Decoding:
             raise PatchtraceError(f"size is {self.size!r}: use a height and a width from 1 to {MOST_SIDE}")
         choice("fit", self.fit, get_args(Fit))
         choice("exif", self.exif, get_args(Exif))
-        for name in ("crop", "max_pixels", "max_bytes"):
+        for name in ("crop", "max_pixels", "max_bytes", "multiple"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), 1)
         if self.max_pixels > PILLOW_LIMIT:
             raise PatchtraceError(f"max_pixels is {self.max_pixels}: use at most {PILLOW_LIMIT}")
+
+    @property
+    def keeps_shapes(self) -> bool:
+        """Whether pictures keep shapes of their own."""
+        return self.fit == "keep"
+
+    def for_latents(self, autoencoder: Autoencoder | None) -> Decoding:
+        """The rules for an autoencoder, or for none: sides are multiples of its factor where shapes are kept."""
+        return replace(self, multiple=autoencoder.factor) if autoencoder and self.keeps_shapes else self
+
+    def frame_of(self, autoencoder: Autoencoder | None) -> tuple[int, int] | None:
+        """Height and width of the frame in pixels or latents, where shapes are kept."""
+        if not self.keeps_shapes:
+            return None
+        return self.frame if autoencoder is None else autoencoder.latent_size(self.frame)
+
+    @property
+    def frame(self) -> tuple[int, int]:
+        """Height and width of the frame that pictures of all shapes have room in."""
+        if self.size is None:
+            raise PatchtraceError("fit='keep' brings pictures to one area: say which, with size= (--size)")
+        return frame_size(self.size, self.multiple)
+
+    def enlarged(self, times: int) -> Decoding:
+        """The rules by which each picture has so many times more pixels along its sides."""
+        assert self.size is not None
+        height, width = self.size
+        return replace(self, size=(times * height, times * width), multiple=times * self.multiple)
 
     def refusal(self, length: int) -> Unreadable | None:
         """Why a file of this many bytes is not decoded, if it is not."""
@@ -151,7 +187,8 @@ class Decoding:
         >>> Decoding.from_record(Decoding(size=(8, 6)).record()).size
         (8, 6)
         """
-        known = {each.name: record[each.name] for each in fields(cls)}
+        known = {each.name: record[each.name] for each in fields(cls) if each.name != "multiple"}
+        known["multiple"] = record.get("multiple", 1)  # earlier records have none
         return cls(**{**known, "size": None if known["size"] is None else tuple(known["size"])})
 
 
@@ -235,7 +272,7 @@ def _pixels(image: Image.Image, rules: Decoding, sizes: Sequence[tuple[int, int]
             if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:  # else it would be copied
                 image = ImageOps.exif_transpose(image)
     picture = _cut(_on_white(_eight_bit(image)).convert("L" if rules.grey else "RGB"), rules)
-    arrays = (np.asarray(_resize(picture, size, rules.fit), dtype=np.uint8) for size in sizes)
+    arrays = (np.asarray(_resize(picture, size, rules), dtype=np.uint8) for size in sizes)
     return [array[None] if rules.grey else np.ascontiguousarray(array.transpose(2, 0, 1)) for array in arrays]
 
 
@@ -274,10 +311,18 @@ def _cut(image: Image.Image, rules: Decoding) -> Image.Image:
     return image.crop((left, top, left + rules.crop, top + rules.crop))
 
 
-def _resize(image: Image.Image, size: tuple[int, int] | None, fit: Fit) -> Image.Image:
-    if size is None or image.size == size[::-1]:
+def _resize(image: Image.Image, size: tuple[int, int] | None, rules: Decoding) -> Image.Image:
+    if size is None:
         return image
-    if fit == "cover":
+    if rules.keeps_shapes:
+        height, width = own_size(image.size[::-1], size, rules.multiple)
+        longest = MOST_RATIO * min(image.size)
+        left, top = (max(0, side - longest) // 2 for side in image.size)
+        shown = left, top, left + min(image.width, longest), top + min(image.height, longest)
+        return image.resize((width, height), Image.Resampling.BICUBIC, shown)
+    if image.size == size[::-1]:
+        return image
+    if rules.fit == "cover":
         return ImageOps.fit(image, size[::-1], method=Image.Resampling.BICUBIC)
     height, width = size
     scale = min(width / image.width, height / image.height)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,13 @@ from patchtrace.checks import positive, store, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.arrays import picture
 from patchtrace.images.decode import Decoding, Skipped, Unreadable, decode
-from patchtrace.images.encoding import Encoding, encoded
+from patchtrace.images.encoding import encoded
+from patchtrace.images.entries import decoded_entries
 from patchtrace.images.folder_files import FolderFiles, JoinedFiles
-from patchtrace.images.gathered import Gathered
 from patchtrace.images.pixels import ArrayPixels, DownscaledPixels, JoinedPixels, Pixels, fingerprint
+from patchtrace.images.shapes import Extents, height_and_width, shortest_side
 from patchtrace.images.sources import base as sources
-from patchtrace.images.sources.remote import fetched_ahead
-from patchtrace.images.store import pool as processes
-from patchtrace.images.store.item import Task
-from patchtrace.images.store.pool import TIMEOUT, Pool, default_jobs
+from patchtrace.images.store.pool import TIMEOUT
 from patchtrace.images.store.reader import Originals
 from patchtrace.latents import Autoencoder, load_autoencoder
 from patchtrace.latents.autoencoder import DTYPE as LATENTS
@@ -57,6 +54,8 @@ class ImageSet(sources.Opened):
         The file of each image, or its content, where it has a file of its own; empty if none has.
     autoencoder : Autoencoder, optional
         The one that made the pixels, if they are latents.
+    extents : int array (images, 2), optional
+        Height and width of each picture, where each has a shape of its own (``fit="keep"``) in the upper left corner.
     decoys : int, default 0
         How many of the images, the last, are no part of the collection: see :meth:`with_decoys`.
 
@@ -80,6 +79,7 @@ class ImageSet(sources.Opened):
         remarks: tuple[str, ...] = (),
         files: Sequence[Path | bytes | None] = (),
         autoencoder: Autoencoder | None = None,
+        extents: Extents | None = None,
         decoys: int = 0,
     ) -> None:
         if pixels.ndim != 4 or len(pixels) != len(ids):
@@ -92,26 +92,73 @@ class ImageSet(sources.Opened):
         if not hasattr(pixels, "select"):
             pixels = pixels.view(ArrayPixels)
         store(self, pixels=pixels, ids=ids, skipped=skipped, decoding=decoding, remarks=remarks, files=files)
-        store(self, autoencoder=autoencoder, decoys=decoys)
+        store(self, autoencoder=autoencoder, extents=extents, decoys=decoys)
 
     def __repr__(self) -> str:
         channels, height, width = self.shape
         latents = " latents" if self.autoencoder else ""
-        return (
-            f"<ImageSet of {len(self)} images, {channels} x {height} x {width}{latents}, {len(self.skipped)} skipped>"
-        )
+        shapes = "" if self.extents is None else "at most "
+        size = f"{channels} x {shapes}{height} x {width}{latents}"
+        return f"<ImageSet of {len(self)} images, {size}, {len(self.skipped)} skipped>"
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of each image."""
+        """Channels, height and width of each image; of images with shapes of their own, of what has room for all."""
         channels, height, width = self.pixels.shape[1:]
         return channels, height, width
 
+    def size_of(self, index: int) -> tuple[int, int]:
+        """Height and width of one image."""
+        height, width = self.shape[1:] if self.extents is None else self.extents[index].tolist()
+        return height, width
+
+    @property
+    def usual_size(self) -> tuple[int, int]:
+        """Height and width of the images; where they have shapes of their own, of a square one of their area."""
+        return self.shape[1:] if self.extents is None else self._of_rules(self._area[0])
+
+    @property
+    def shortest_side(self) -> int:
+        """The shortest side that an image, or a query, can have."""
+        if self.extents is None:
+            return min(self.shape[1:])
+        side = shortest_side(*self._area)
+        return self._of_rules((side, side))[0]
+
+    @property
+    def _area(self) -> tuple[tuple[int, int], int]:
+        """The size whose area images with shapes of their own have, in pixels, and what sides are multiples of."""
+        if self.decoding is None or self.decoding.size is None or not self.decoding.keeps_shapes:
+            raise PatchtraceError("a set with extents needs the rules that made them: open it with fit='keep'")
+        return self.decoding.size, self.decoding.multiple
+
+    def _of_rules(self, size: tuple[int, int]) -> tuple[int, int]:
+        """A size in pixels, as rules have it, in what is compared."""
+        return size if self.autoencoder is None else self.autoencoder.latent_size(size)
+
+    def check_one_shape(self, what: str) -> None:
+        """Refuse images with shapes of their own for something that compares whole arrays."""
+        if self.extents is not None:
+            raise PatchtraceError(
+                f"{what} cannot take pictures of many shapes (fit='keep'), only nda can: open the pictures with "
+                "fit='cover' or fit='pad' (--fit)"
+            )
+
     def block(self, start: int, stop: int) -> NDArray[np.float32]:
         """Images ``start`` to ``stop`` as float32 (images, channels, height, width), u8 mapped to [-1, 1]."""
+        self.check_one_shape("this")
+        return self.framed_block(start, stop)
+
+    def one(self, index: int) -> NDArray[np.float32]:
+        """One image at its own size: float32 (channels, height, width)."""
+        height, width = self.size_of(index)
+        return np.ascontiguousarray(self.framed_block(index, index + 1)[0, :, :height, :width])
+
+    def framed_block(self, start: int, stop: int) -> NDArray[np.float32]:
+        """The same as :meth:`block`; images with shapes of their own lie in the upper left corner of :attr:`shape`."""
         pixels = self.pixels[start:stop]
         block = np.array(pixels, dtype=np.float32, order="C")
         if pixels.dtype == np.uint8:
@@ -125,7 +172,8 @@ class ImageSet(sources.Opened):
         Of latents, the picture that they were made from, if its file is there; else what the decoder makes of them; and
         if there is no autoencoder, the first channels.
         """
-        return picture(self.pixels[index]) if self.autoencoder is None else self._behind(index)
+        height, width = self.size_of(index)
+        return picture(self.pixels[index][:, :height, :width]) if self.autoencoder is None else self._behind(index)
 
     def frame(self, index: int, longest: int = 192) -> Image.Image:
         """As :meth:`picture`, but from the image's file if it has one, and so with more pixels, up to ``longest``.
@@ -136,27 +184,29 @@ class ImageSet(sources.Opened):
             shown = self._behind(index)
             shown.thumbnail((max(longest, LATENTS_FRAME),) * 2)
             return shown
-        height, width = self.shape[1:]
+        height, width = self.size_of(index)
         times = longest // max(height, width)
         if not self.files or self.decoding is None or times <= 1:
             return self.picture(index)
         file = self.files[index]
         if file is not None:
             with suppress(Unreadable):  # it was there when the set was opened
-                return picture(decode(file, replace(self.decoding, size=(times * height, times * width))))
+                larger = replace(self.decoding, size=(times * height, times * width))
+                return picture(decode(file, larger if self.extents is None else self.decoding.enlarged(times)))
         return self._marked(self.picture(index), index)
 
     def _behind(self, index: int) -> Image.Image:
         """The picture behind latents."""
         assert self.autoencoder is not None
-        size = self.autoencoder.picture_size(self.shape[1:])
+        size = self.autoencoder.picture_size(self.size_of(index))
         if self.files and self.decoding is not None and (file := self.files[index]) is not None:
             with suppress(Unreadable):
-                return picture(decode(file, replace(self.decoding, size=size)))
+                rules = replace(self.decoding, size=size) if self.extents is None else self.decoding
+                return picture(decode(file, rules))
         try:
-            shown = picture(self.autoencoder.decode(self.block(index, index + 1))[0])
+            shown = picture(self.autoencoder.decode(self.one(index)[None])[0])
         except PatchtraceError:  # its weights are not here; latents can be compared without
-            shown = picture(self.block(index, index + 1)[0]).resize(size[::-1], Image.Resampling.NEAREST)
+            shown = picture(self.one(index)).resize(size[::-1], Image.Resampling.NEAREST)
         return self._marked(shown, index)
 
     def _marked(self, shown: Image.Image, index: int) -> Image.Image:
@@ -177,7 +227,8 @@ class ImageSet(sources.Opened):
                 else tuple(files[i] for i in chosen)
             )
         ids = tuple(self.ids[i] for i in chosen)
-        return replace(self, pixels=self.pixels.select(chosen), ids=ids, files=files, decoys=0)
+        extents = None if self.extents is None else self.extents[chosen]
+        return replace(self, pixels=self.pixels.select(chosen), ids=ids, files=files, extents=extents, decoys=0)
 
     def with_decoys(self, others: ImageSet) -> ImageSet:
         """The same with pictures behind it that cannot be sources, and are compared as if they were.
@@ -210,6 +261,8 @@ class ImageSet(sources.Opened):
             raise PatchtraceError(f"decoys must be what the collection is: they are {other}, and it holds {one}")
         if self.autoencoder is not None and others.autoencoder is not None:
             self.autoencoder.check_same(others.autoencoder, "the collection")
+        if (self.extents is None) != (others.extents is None):
+            raise PatchtraceError("decoys must keep their shapes where the collection does: use open_like")
         files: Sequence[Any] = ()
         if self.files or others.files:
             files = JoinedFiles((self.files, len(self)), (others.files, len(others)))
@@ -220,6 +273,7 @@ class ImageSet(sources.Opened):
             skipped=(*self.skipped, *(replace(item, of="decoys") for item in others.skipped)),
             decoding=self.decoding or others.decoding,
             files=files,
+            extents=None if others.extents is None else np.concatenate([self.extents, others.extents]),
             decoys=len(others),
         )
 
@@ -230,10 +284,11 @@ class ImageSet(sources.Opened):
 
     def smaller(self, factor: int) -> ImageSet:
         """The same pictures with one pixel, their mean, for each square of so many; made as they are read."""
-        if self.pixels.factor > 1 or not 1 <= factor <= min(self.shape[1:]):
+        if self.pixels.factor > 1 or not 1 <= factor <= self.shortest_side:
             raise PatchtraceError(f"pictures of shape {self.shape} cannot be made {factor} times smaller")
+        extents = None if self.extents is None else self.extents // factor
         # means of latents are not the latents of any picture
-        return replace(self, pixels=DownscaledPixels(self.pixels, factor), files=(), autoencoder=None)
+        return replace(self, pixels=DownscaledPixels(self.pixels, factor), files=(), autoencoder=None, extents=extents)
 
     def loaded(self) -> ImageSet:
         """The same with all pixels in memory."""
@@ -244,7 +299,7 @@ class ImageSet(sources.Opened):
 
     def fingerprint(self) -> str:
         """A hash of pixels and ids: equal for equal sets, in memory or in a store."""
-        return fingerprint(self.pixels, self.ids)
+        return fingerprint(self.pixels, self.ids, self.extents)
 
     def open_like(self, source: Any, *, decoding: Decoding | None = None, **options: Any) -> ImageSet:
         """Open other pictures at the size of these and by the same rules (or others): how queries are made ready.
@@ -262,7 +317,9 @@ class ImageSet(sources.Opened):
                 f"the set holds float arrays of shape {self.shape}: give queries as such arrays, not as files"
             )
         rules = replace(decoding or self.decoding or Decoding(), size=(height, width), grey=channels == 1, crop=None)
+        rules = self._with_shapes(rules)
         opened = source if isinstance(source, ImageSet) else ImageSet.open(source, decoding=rules, **options)
+        opened = self._in_frames(opened, rules)
         if opened.shape != self.shape:
             raise PatchtraceError(
                 f"queries have shape {opened.shape} and the set has {self.shape} (channels, height, width): "
@@ -276,22 +333,40 @@ class ImageSet(sources.Opened):
             )
         return opened
 
+    def _with_shapes(self, rules: Decoding) -> Decoding:
+        """Rules for other pictures, which keep their shapes where these do, and else are brought to the same one."""
+        if self.extents is None:
+            if rules.keeps_shapes:
+                raise PatchtraceError("the collection has pictures of one shape: open it with fit='keep' too")
+            return rules
+        size, multiple = self._area
+        return replace(rules, fit="keep", size=size, multiple=multiple)
+
+    def _in_frames(self, opened: ImageSet, rules: Decoding) -> ImageSet:
+        """Other pictures in the frames of these, where these have shapes of their own."""
+        if self.extents is None:
+            opened.check_one_shape("a collection of one shape")
+        elif opened.extents is None:  # of one shape: arrays, or a picture that was decoded by these rules already
+            framed = ImageSet.open(np.asarray(opened.pixels[:]), layout="NCHW", decoding=rules)
+            return replace(framed, ids=opened.ids, files=opened.files, skipped=opened.skipped)
+        return opened
+
     def _encoded_like(self, source: Any, decoding: Decoding | None, options: dict[str, Any]) -> ImageSet:
         """Other pictures as latents of the same autoencoder; float arrays of the same shape are latents already."""
         assert self.autoencoder is not None
         size = self.autoencoder.picture_size(self.shape[1:])
-        rules = replace(decoding or self.decoding or Decoding(), size=size, crop=None)
+        rules = self._with_shapes(replace(decoding or self.decoding or Decoding(), size=size, crop=None))
         if has_own_size(source):
             opened = ImageSet.open(source, **options)
             if opened.autoencoder is None and opened.pixels.dtype == np.uint8:
-                if opened.shape[1:] != size:
+                if opened.shape[1:] != size and self.extents is None:
                     opened = ImageSet.open(source, decoding=rules, **options)
-                opened = opened.encoded(self.autoencoder)
+                opened = self._in_frames(opened, rules).encoded(self.autoencoder)
         else:
             opened = ImageSet.open(source, decoding=rules, latents=self.autoencoder, **options)
         if opened.autoencoder is not None:
             self.autoencoder.check_same(opened.autoencoder, "the collection")
-        if opened.shape != self.shape:
+        if opened.shape != self.shape or (opened.extents is None) != (self.extents is None):
             raise PatchtraceError(
                 f"queries have shape {opened.shape} and the set has latents of shape {self.shape} (channels, height, "
                 f"width): give pictures, or latents of pictures of {size[0]} x {size[1]}"
@@ -314,8 +389,9 @@ class ImageSet(sources.Opened):
         if self.autoencoder is not None:
             self.autoencoder.check_same(autoencoder, "the collection")
             return replace(self, autoencoder=autoencoder)
-        pixels = encoded(self.pixels, autoencoder).view(ArrayPixels)
-        return replace(self, pixels=pixels, autoencoder=autoencoder)
+        pixels = encoded(self.pixels, autoencoder, self.extents).view(ArrayPixels)
+        extents = None if self.extents is None else self.extents // autoencoder.factor
+        return replace(self, pixels=pixels, autoencoder=autoencoder, extents=extents)
 
     @classmethod
     def open(
@@ -375,7 +451,7 @@ class ImageSet(sources.Opened):
         if not isinstance(rules, Decoding):
             raise PatchtraceError(f"decoding is {decoding!r}: use Decoding(fit='pad'), for example")
         if size is not None:
-            rules = replace(rules, size=_height_and_width(size))
+            rules = replace(rules, size=height_and_width(size))
         if limit is not None:
             whole("limit", limit, 1)
         positive("timeout", timeout)
@@ -386,6 +462,7 @@ class ImageSet(sources.Opened):
                 )
             return (source if latents is None else source.encoded(latents))._first(limit)
         autoencoder = None if latents is None else load_autoencoder(latents)
+        rules = rules.for_latents(autoencoder)
         found = sources.find(source)
         rules, remarks = sources.with_crop(found, rules)
         reading = sources.Reading(key, layout, follow_symlinks, rules, limit)
@@ -394,78 +471,10 @@ class ImageSet(sources.Opened):
             return opened if autoencoder is None else opened.encoded(autoencoder)
         entries = sources.joined(sources.parts(found, reading))
         entries.remarks.extend(remarks)
-        return _of_entries(entries, rules, limit, timeout, autoencoder, Watch.of(progress))
+        return cls(**vars(decoded_entries(entries, rules, limit, timeout, autoencoder, Watch.of(progress))))
 
     def _first(self, limit: int | None) -> ImageSet:
         return self if limit is None or limit >= len(self) else self.subset(range(limit))
-
-
-def _of_entries(
-    entries: sources.Entries,
-    rules: Decoding,
-    limit: int | None,
-    timeout: float,
-    autoencoder: Autoencoder | None,
-    progress: Watch,
-) -> ImageSet:
-    pictures = Gathered()
-    encoding, first = Encoding(autoencoder), None
-    ids: list[str] = []
-    files: list[Path | None] = []
-    hashes: list[str] = []
-    skipped: list[Skipped] = []
-    with Pool(rules, default_jobs(), timeout) as pool:
-        for task in pool.run(_tasks(entries, rules)):
-            answer = task.answer or {}
-            if "reason" in answer:
-                skipped.append(Skipped(task.id, answer["reason"]))
-            else:
-                pixels = np.frombuffer(task.pixels, np.uint8).reshape(answer["shape"])
-                first = first or pixels.shape
-                if pixels.shape != first:
-                    (_, h0, w0), (_, h1, w1) = first, pixels.shape
-                    raise PatchtraceError(
-                        f"the images differ in size: {ids[0]} has {w0} x {h0} pixels and {task.id} has {w1} x {h1}. "
-                        "Set size= (--size) to bring them to one size"
-                    )
-                pictures.add(made for _, made in encoding.add(None, pixels))
-                ids.append(task.id)
-                files.append(task.payload if isinstance(task.payload, Path) else None)
-                hashes.append(answer["source"])
-            progress(len(ids) + len(skipped), entries.count or 0)
-            if len(ids) == limit:
-                break
-    if not ids:
-        raise sources.none_readable(skipped, entries.remarks)
-    pictures.add(made for _, made in encoding.rest())
-    known = FolderFiles(files, hashes) if any(files) else ()
-    remarks = tuple(entries.remarks)
-    return ImageSet(pictures.array(), tuple(ids), tuple(skipped), rules, remarks, known, autoencoder)
-
-
-def _tasks(entries: sources.Entries, rules: Decoding) -> Iterator[Task]:
-    """The images to decode in other processes. Those that Pillow has open cannot be sent, and are decoded here."""
-    for (name, _), content in fetched_ahead(((entry, entry[1]) for entry in entries.stream), rules):
-        if isinstance(content, Path | bytes) and processes.CONTAINED:
-            yield Task(name, content)
-            continue
-        task = Task(name, content if isinstance(content, Path) else b"")
-        try:
-            pixels = decode(content, rules)
-        except Unreadable as reason:
-            task.answer = {"reason": str(reason)}
-        else:
-            task.answer, task.pixels = {"shape": pixels.shape, "source": ""}, pixels.tobytes()
-        yield task
-
-
-def _height_and_width(size: object) -> tuple[int, int]:
-    both = (size, size) if not isinstance(size, list | tuple) else tuple(size)
-    try:
-        height, width = (index(side) for side in both)
-    except (TypeError, ValueError):
-        raise PatchtraceError(f"size is {size!r}: use a side such as 32, or (height, width)") from None
-    return height, width
 
 
 def has_own_size(source: Any) -> bool:

@@ -199,11 +199,12 @@ def _sum(pixels: NDArray[Any], axis: int) -> NDArray[Any]:
     return total
 
 
-def fingerprint(pixels: Pixels, ids: tuple[str, ...]) -> str:
-    """A hash of pixels and ids: equal for equal sets, in memory or in a store."""
+def fingerprint(pixels: Pixels, ids: tuple[str, ...], extents: NDArray[np.int32] | None = None) -> str:
+    """A hash of pixels, ids and extents: equal for equal sets, in memory or in a store."""
     if known := pixels.fingerprint_of(ids):
         return known
-    digest = hashlib.sha256(repr((pixels.shape, pixels.dtype.str, ids)).encode())
+    about = (pixels.shape, pixels.dtype.str, ids)
+    digest = hashlib.sha256(repr(about if extents is None else (*about, extents.tolist())).encode())
     for start in range(0, len(pixels), 1024):
         digest.update(pixels[start : start + 1024].tobytes())
     return digest.hexdigest()

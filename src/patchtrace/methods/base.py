@@ -119,12 +119,15 @@ class Method(ABC):
         What the method requires besides pictures.
     options : frozenset of str
         Fields of :class:`Resources`, or of the Compute in it, that have a meaning for this method and not for all.
+    many_shapes : bool, default False
+        Whether it can compare images with shapes of their own (``fit="keep"``).
     """
 
     name: ClassVar[str]
     variants: ClassVar[Mapping[str, Mapping[str, Any]]]
     requires: ClassVar[Requires] = Requires.PICTURES
     options: ClassVar[frozenset[str]] = frozenset()
+    many_shapes: ClassVar[bool] = False
     train_: ImageSet | None = None
     #: Seconds that earlier runs spent on what the last attribution found in a cache.
     earlier_: float = 0.0
@@ -161,6 +164,8 @@ class Method(ABC):
         images = ImageSet.open(train)
         if len(images) == 0:
             raise PatchtraceError("the training set holds no image: give at least one")
+        if not self.many_shapes:
+            images.check_one_shape(f"the method {self.name}")
         self._check(images)
         self.train_ = images
         return self

@@ -110,10 +110,11 @@ def looked_closer(setting: Setting, query: ImageSet, coarse: Values, count: int,
     factor = setting.coarse.factor // 2
     if factor < 2 or not count:
         return coarse
-    recipe, larger = coarse_recipe(setting.plan.recipe, factor), setting.train.smaller(factor)
+    recipe = coarse_recipe(setting.plan.recipe, factor, train=setting.train)
     some = CLOSER * count
     if clock.limit < np.inf:
-        cost = sum(level.cost for level in Plan.of(recipe, larger.shape[1:]).levels)
+        height, width = query.smaller(factor).size_of(0)
+        cost = sum(level.cost for level in Plan.of(recipe, (height, width)).levels)
         some = max(some, int(CLOSER_TIME * max(0.0, clock.left) / (cost * setting.coarse.pace.unit())))
     places = np.sort(np.argsort(-coarse, kind="stable")[:some])
     larger = setting.train.subset(places).smaller(factor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import replace
 
@@ -40,20 +41,22 @@ def coarse_draws(images: int) -> int:
     return 2 if images <= TWICE else 1
 
 
-def coarse_recipe(recipe: Recipe, factor: int, draws: int = 1) -> Recipe:
+def coarse_recipe(recipe: Recipe, factor: int, draws: int = 1, train: ImageSet | None = None) -> Recipe:
     """A recipe as it looks in pictures that are ``factor`` times smaller, with few draws.
 
     The mean of a square of pixels has ``factor`` times less noise than each of them, so every level becomes the one
-    with so much less noise, and patches become as many times smaller.
+    with so much less noise, and patches become as many times smaller. Where images of the collection, ``train``, have
+    shapes of their own, no patch is larger than the shortest side of one.
 
     >>> coarse_recipe(Recipe.preset("patchtrace"), 4).summary()
     'k 100, border match, views flips; t 22: 1; t 52: 1; t 91: 3; t 147: 3; t 230: 3'
     """
     scales: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    most = math.inf if train is None or train.extents is None else train.shortest_side // factor
     for level in recipe.levels:
         for scale, weight in level.weighted_scales():
             patch = 2 * (scale.patch // (2 * factor)) + 1 if factor > 1 else scale.patch
-            scales[_quieter(recipe, level.t, factor)][patch] += weight
+            scales[_quieter(recipe, level.t, factor)][int(min(patch, most))] += weight
     levels = tuple(
         Level(t, tuple(Scale(patch, weight=weight) for patch, weight in of_level.items()))
         for t, of_level in scales.items()
@@ -67,9 +70,9 @@ def _quieter(recipe: Recipe, t: int, factor: int) -> int:
     return int(np.abs(np.log(np.maximum(noises, 1e-9) * factor / noises[-1])).argmin())
 
 
-def coarse_factor(size: tuple[int, int]) -> int:
-    """How many times smaller the pictures of the coarse pass are."""
-    return max(1, min(size) // COARSE_SIDE)
+def coarse_factor(side: int) -> int:
+    """How many times smaller the pictures of the coarse pass are, by their shorter side."""
+    return max(1, side // COARSE_SIDE)
 
 
 class Coarse:
@@ -87,7 +90,7 @@ class Coarse:
     """
 
     def __init__(self, recipe: Recipe, small: ImageSet, work: Work, factor: int) -> None:
-        self.recipe, self.plan = recipe, Plan.of(recipe, small.shape[1:])
+        self.recipe, self.plan = recipe, Plan.of(recipe, small.shape[1:], shapes=small.extents is not None)
         self.small, self.work, self.factor = small, work, factor
         self.times = recipe.draws if isinstance(recipe.draws, int) else 1
         self.pace = Pace([level.cost for level in self.plan.levels])
@@ -98,7 +101,7 @@ class Coarse:
 
         Of a time limit it takes not much more than its part: no further level is begun then, and ``cut`` says so.
         """
-        clean = query.smaller(self.factor).block(0, 1)[0]
+        clean = query.smaller(self.factor).one(0)
         times = self.times
         count, clock = Counter(watch, times * len(self.small) * len(self.plan.steps)), Clock(COARSE_TIME * seconds)
         found, levels, self.cut = np.zeros(len(self.small)), 0, False
@@ -114,7 +117,10 @@ class Coarse:
                 found += step.weight * mass.mean(axis=0)
             levels += 1
             self.pace.add(number, times * len(self.small), clock.elapsed - before)
-        return found / levels / self.plan.patches
+        divisor = self.plan.patches
+        if self.small.extents is not None:
+            divisor = Plan.of(self.recipe, (clean.shape[1], clean.shape[2]), shapes=True).patches
+        return found / levels / divisor
 
 
 def measured_recall(part: float) -> Recall | None:

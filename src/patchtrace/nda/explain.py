@@ -98,7 +98,7 @@ def explain(
     found = outline(result, queries, train, query, images=images, draws=draws, compute=compute)
     details, chosen, shares = result.nda, found.images, found.shares
     assert details is not None
-    plan = Plan.of(details.recipe, train.shape[1:])
+    plan = _plan(details, queries, train, query)
     known = details.normalisers[query] if details.normalisers else None
     if known is not None and len(known) < max(len(noisy) for noisy in found.noisy):
         known = None
@@ -143,19 +143,24 @@ def outline(
     Parameters are those of :func:`explain`.
     """
     details = _details(result, queries, train, query)
-    plan = Plan.of(details.recipe, train.shape[1:])
+    plan = _plan(details, queries, train, query)
     counts = [max(1, min(count, draws or count)) for count in details.draws[query]]
-    clean = queries.block(query, query + 1)[0]
+    clean = queries.one(query)
     steps, noisy = [], []
     for number, some in plan.walk([[(0, drawn)] for drawn in counts]):
         noised = some.on(clean)
         for step in plan.levels[number].steps:
-            rows, columns = (step.comparison.axis(side).positions for side in train.shape[1:])
+            rows, columns = (step.comparison.axis(side).positions for side in clean.shape[1:])
             weight = step.weight / len(plan.levels) / plan.patches
             steps.append(Step(step.part, step.comparison, weight, rows, columns, some.patchwork))
             noisy.append(noised)
     shares, chosen = result.shares[query].astype(np.float64), result.ranking(query)[:images]
     return Explanation(steps, train, chosen, [], shares, clean, noisy, [], compute or Compute())
+
+
+def _plan(details: NDADetails, queries: ImageSet, train: ImageSet, query: int) -> Plan:
+    """What was compared for a query."""
+    return Plan.of(details.recipe, queries.size_of(query), shapes=train.extents is not None)
 
 
 def _details(result: Attribution, queries: ImageSet, train: ImageSet, query: int) -> NDADetails:
@@ -236,7 +241,9 @@ class Explanation:
 
     @property
     def size(self) -> tuple[int, int]:
-        return self.train.shape[1:]
+        """Height and width of the query."""
+        height, width = self.clean.shape[1:]
+        return height, width
 
     def on_pixels(self, grids: Sequence[NDArray[Any]]) -> Floats:
         """Parts of query patches, (..., rows, columns) for each step, as shares on its pixels: (..., height, width)."""
@@ -298,7 +305,7 @@ class Explanation:
 
     def pairs(self, indices: Sequence[int], matches: int = 20, progress: Progress | None = None) -> list[Pair]:
         """The same as :meth:`pair` for several images; ``progress`` is called with (done, total)."""
-        images = [self.train.block(int(index), int(index) + 1)[0] for index in indices]
+        images = [self.train.one(int(index)) for index in indices]
         count = Counter(progress, len(self.steps) * len(indices))
         found: list[list[StepPair]] = []
         with ThreadPoolExecutor(self.at_once) as pool:  # NumPy lets other threads work meanwhile

@@ -26,7 +26,7 @@ from patchtrace.methods.base import Method, Resources
 from patchtrace.nda.checkpoint import Checkpoint
 from patchtrace.nda.choice import FROM_IMAGES
 from patchtrace.nda.coarse import Coarse, coarse_draws, coarse_factor, coarse_recipe
-from patchtrace.nda.plan import Plan, recipe_for_images
+from patchtrace.nda.plan import Plan, recipe_for_images, whole_patches
 from patchtrace.nda.query_run import EXPLAINED_DRAWS, QueryRun, together
 from patchtrace.nda.setting import Setting
 from patchtrace.progress import Progress, Watch
@@ -82,6 +82,7 @@ class NDA(Method):
     """
 
     name: ClassVar[str] = "nda"
+    many_shapes: ClassVar[bool] = True
     options: ClassVar[frozenset[str]] = frozenset(
         {"recipe", "draws", "views", "seed", "stopping", "parts", "checkpoint"}
         | {"engine", "device", "threads", "memory", "cluster"}
@@ -180,8 +181,10 @@ class NDA(Method):
         watch: Watch,
     ) -> Iterator[tuple[QueryRun, Callable[[], Attribution]]]:
         """For each query its run, and what makes a result of what is known so far."""
+        if noise is not None:
+            train.check_one_shape("noise of the caller")
         recipe, given = _with_noise(self.recipe_, train.shape, noise)
-        plan = Plan.of(recipe, train.shape[1:])
+        plan = Plan.of(recipe, _largest(train, opened), shapes=train.extents is not None)
         if recipe.exponent * math.log(plan.patches) > math.log(np.finfo(np.float32).max):
             raise PatchtraceError(
                 f"exponent is {recipe.exponent}: scores would be too large for float32, use a smaller one"
@@ -195,7 +198,8 @@ class NDA(Method):
         engine = get_engine(self.compute, len(opened) * len(train) * sum(level.cost for level in plan.levels))
         budget, keep = _room(self.compute.budget.total, len(opened), plan, len(train), self.parts)
         if self.stopping.seconds is None:  # else a coarse pass may be all that is needed
-            check_room(engine, (step.comparison for step in plan.steps), train.shape, budget)
+            largest = train.shape[0], *_largest(train, opened)
+            check_room(engine, (step.comparison for step in plan.steps), largest, budget)
         patches = sum(step.patches for step in plan.steps)
         explainable = len(opened) * EXPLAINED_DRAWS * patches * 8 <= NORMALISERS_BYTES
         settings = self.settings() | {"recipe": recipe.to_dict(), "engine": engine.name}
@@ -209,8 +213,8 @@ class NDA(Method):
             place = _Place(self.compute, engine, budget, watch, stack)
             coarse = None
             if small is not None:
-                factor = coarse_factor(train.shape[1:])
-                small_recipe = coarse_recipe(recipe, factor, coarse_draws(len(train)))
+                factor = coarse_factor(train.shortest_side)
+                small_recipe = coarse_recipe(recipe, factor, coarse_draws(len(train)), train)
                 coarse = Coarse(small_recipe, small, place.work(small), factor)
             setting = Setting(
                 plan, train, place.work(train), engine, budget, self.stopping, coarse, self._listed(train), given,
@@ -223,6 +227,8 @@ class NDA(Method):
                 if self.checkpoint:
                     checkpoint = Checkpoint(Path(self.checkpoint), _key(setting, about, start, kind))
                 part = watch.part(number / len(opened), (number + 1) / len(opened))
+                if train.extents is not None:
+                    setting = replace(setting, plan=Plan.of(recipe, query.size_of(0), shapes=True))
                 run = QueryRun(setting, query, part, checkpoint)
                 if start is not None:
                     run.resume(start, number)
@@ -244,7 +250,7 @@ class NDA(Method):
         They are read and made once, for all queries, if they do not take too much memory. Workers of a cluster make
         their own.
         """
-        factor = coarse_factor(train.shape[1:])
+        factor = coarse_factor(train.shortest_side)
         work = len(train) * sum(level.cost for level in plan.levels)
         if factor == 1:  # nothing is smaller: a coarse pass is a draw of all images, for a shortlist only
             asked = self.stopping.seconds is not None and len(train) >= FROM_IMAGES
@@ -268,7 +274,7 @@ class NDA(Method):
     def recipe_(self) -> Recipe:
         """The recipe in use: the one given, or the one for the size of the training images."""
         if self.recipe is not None:
-            return self.recipe
+            return self.recipe if self.train_ is None else whole_patches(self.recipe, self.train_)
         if self.train_ is None:
             raise PatchtraceError("NDA chooses its recipe by the size of the training images: call fit(train) first")
         return recipe_for_images(self.train_)
@@ -280,7 +286,7 @@ class NDA(Method):
                 example = "Recipe.preset('cifar')" if kind is Recipe else f"{kind.__name__}()"
                 raise PatchtraceError(f"{name} is {value!r}: use a {kind.__name__}, such as {example}")
         if self.recipe is not None:
-            self.recipe.check(*train.shape[1:])
+            self.recipe.check(train.shortest_side, train.shortest_side)
 
 
 class _Place:
@@ -339,6 +345,14 @@ def attribute(
     recipe = recipe or replace(recipe_for_images(images), draws="auto")
     stopping = Stopping(seconds=DEFAULT_SECONDS if recipe.draws == "auto" else None)
     return NDA(recipe, stopping=stopping, compute=compute).fit(images).attribute(queries, progress=progress)
+
+
+def _largest(train: ImageSet, queries: ImageSet) -> tuple[int, int]:
+    """Height and width of what has room for every image and query: of sets of one shape, that of each."""
+    if train.extents is None or queries.extents is None:
+        return train.shape[1:]
+    height, width = np.concatenate([train.extents, queries.extents]).max(axis=0).tolist()
+    return height, width
 
 
 def check_images(result: Attribution, train: ImageSet, queries: ImageSet) -> None:

@@ -70,8 +70,8 @@ class Pace:
         )
 
     def unit(self) -> float:
-        """Seconds for a unit of work."""
-        return self.image() / sum(self.costs)
+        """Seconds for a unit of work; next to none where nothing was measured yet, as in a run that goes on."""
+        return max(self.image(), 1e-300) / sum(self.costs)
 
 
 class Timed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import chain, product
 from typing import NamedTuple
 
@@ -63,8 +63,9 @@ class Match(NamedTuple):
 class Partners(NamedTuple):
     """For each query patch the patch of an image that resembles it most: (rows, columns) each.
 
-    ``place`` is row times columns plus column, ``part`` the part of the query patch that this one pair accounts for,
-    ``crop`` the number of the picture of the image that has the patch, in the order of ``Comparison.crops``.
+    ``place`` is row times the image's columns plus column, ``part`` the part of the query patch that this one pair
+    accounts for, ``crop`` the number of the picture of the image that has the patch, in the order of
+    ``Comparison.crops``.
     """
 
     place: NDArray[np.intp]
@@ -125,9 +126,10 @@ def threads_within(compute: Compute, comparison: Comparison, shape: tuple[int, i
 def pairs_of_step(
     step: Step, query: NoisyQuery, normaliser: Floats, matches: int, size: tuple[int, int]
 ) -> Callable[[NDArray[np.float32]], StepPair]:
-    """What compares an image (channels, height, width) with the query at one step."""
+    """What compares an image (channels, height, width) with the query, of this height and width, at one step."""
     left = [noisy_patches(version, step.comparison) for version in query]
-    return partial(_step_pair, step, query, left, normaliser, _groups(step.comparison, size), matches, size)
+    groups = cache(partial(_groups, step.comparison, size))
+    return partial(_step_pair, step, query, left, normaliser, groups, matches)
 
 
 def whole_pair(index: int, steps: Sequence[Step], parts: Iterable[StepPair], matches: int) -> Pair:
@@ -142,21 +144,22 @@ def _step_pair(
     query: NoisyQuery,
     left: list[Floats],
     normaliser: Floats,
-    groups: list[_Group],
+    groups_with: Callable[[tuple[int, int]], list[_Group]],
     matches: int,
-    size: tuple[int, int],
     image: NDArray[np.float32],
 ) -> StepPair:
     """One step of one pair."""
     comparison, shape = step.comparison, (step.rows, step.columns)
-    count = step.rows * step.columns
+    size = image.shape[1], image.shape[2]
+    rows, columns = (axis.positions for axis in comparison.axes(*size))
+    groups, count = groups_with(size), step.rows * step.columns
     grid, part, place = np.zeros(count), np.full(count, -1.0), np.zeros(count, np.intp)
     from_crop, heat = np.zeros(count, np.intp), np.zeros(size)
     found: list[Match] = []
     for number, crop in enumerate(comparison.crops(*size)):
         right = patches(crop.of(image[None])[0], comparison)
         train_size = comparison.extent * crop.scale(size)[0]
-        of_train = np.zeros(count)
+        of_train = np.zeros(rows * columns)
         for group in groups:
             weights = _weights(query, left, right, normaliser, group, comparison.k)
             own, theirs, _ = group
@@ -169,13 +172,13 @@ def _step_pair(
             from_crop[own[better]] = number
             flat = np.argpartition(-weights, min(matches, weights.size) - 1, axis=None)[:matches]
             for q, u in zip(*np.unravel_index(flat, weights.shape), strict=True):
-                in_crop = _place(theirs[u if group.all else q], step)
-                places = _place(own[q], step), crop.in_picture(*in_crop, comparison.extent, size)
+                in_crop = _place(theirs[u if group.all else q], columns, comparison)
+                places = _place(own[q], step.columns, comparison), crop.in_picture(*in_crop, comparison.extent, size)
                 weight = float(step.weight * weights[q, u])
                 scale = comparison.extent, step.part.t, step.part.pool
                 found.append(Match(*places, *scale, weight, crop.view.name, train_size))
             found = _strongest(found, matches)
-        heat += step.weight * crop.onto_picture(spread(of_train.reshape(shape), comparison, size))
+        heat += step.weight * crop.onto_picture(spread(of_train.reshape(rows, columns), comparison, size))
     partners = Partners(place.reshape(shape), part.reshape(shape), from_crop.reshape(shape))
     return grid.reshape(shape), partners, heat, found
 
@@ -199,10 +202,10 @@ def _weights(query: NoisyQuery, left: list[Floats], right: Floats, normaliser: F
     return total / len(query)
 
 
-def _place(patch: np.intp, step: Step) -> tuple[int, int]:
-    """The upper left pixel of a patch."""
-    pad = 0 if step.comparison.border == "valid" else (step.comparison.patch - 1) // 2
-    return int(patch) // step.columns - pad, int(patch) % step.columns - pad
+def _place(patch: np.intp, columns: int, comparison: Comparison) -> tuple[int, int]:
+    """The upper left pixel of a patch of a picture with so many columns of patches."""
+    pad = 0 if comparison.border == "valid" else (comparison.patch - 1) // 2
+    return int(patch) // columns - pad, int(patch) % columns - pad
 
 
 class _Group(NamedTuple):
@@ -213,7 +216,11 @@ class _Group(NamedTuple):
     all: bool
 
 
-def _groups(comparison: Comparison, size: tuple[int, int]) -> list[_Group]:
+def _groups(comparison: Comparison, size: tuple[int, int], other: tuple[int, int]) -> list[_Group]:
+    """How the patches of a query of one height and width pair with those of an image; of another size, all with all."""
+    if other != size:
+        own, theirs = (np.arange(comparison.patches(*each)) for each in (size, other))
+        return [_Group(part, theirs, True) for part in np.array_split(own, -(-len(own) * len(theirs) // PAIRS_AT_ONCE))]
     axes = [comparison.axis(side) for side in size]
     runs = [[axis.interior, *([i] for i in range(axis.positions) if i not in axis.interior)] for axis in axes]
     found = [np.add.outer(np.array(down) * axes[1].positions, across).ravel() for down, across in product(*runs)]

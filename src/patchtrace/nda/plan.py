@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -32,10 +32,18 @@ def cost_of(comparison: Comparison, size: tuple[int, int]) -> int:
 
 def recipe_for_images(images: ImageSet) -> Recipe:
     """The recipe for these images: for pictures by their size, for latents also by the noise of their models."""
-    height, width = images.shape[1:]
+    height, width = images.usual_size
     if images.autoencoder is None:
-        return Recipe.for_size(height, width)
-    return Recipe.for_latents(height, width, images.autoencoder.schedule)
+        return whole_patches(Recipe.for_size(height, width), images)
+    return whole_patches(Recipe.for_latents(height, width, images.autoencoder.schedule), images)
+
+
+def whole_patches(recipe: Recipe, images: ImageSet) -> Recipe:
+    """The recipe, and of images with shapes of their own one that leaves out patches over the border.
+
+    Such patches pair by their place along the border, which pictures of two shapes do not share.
+    """
+    return recipe if images.extents is None else replace(recipe, border="valid")
 
 
 class ScaleStep(NamedTuple):
@@ -119,8 +127,12 @@ class Plan:
     levels: tuple[LevelPlan, ...]
 
     @classmethod
-    def of(cls, recipe: Recipe, size: tuple[int, int]) -> Plan:
-        """The plan for pictures of this height and width. A single draw is as in the paper, never a patchwork."""
+    def of(cls, recipe: Recipe, size: tuple[int, int], *, shapes: bool = False) -> Plan:
+        """The plan for pictures of this height and width. A single draw is as in the paper, never a patchwork.
+
+        With ``shapes`` they are the query's, beside images with shapes of their own. A patchwork would have another
+        noise beside each of these, so there is none.
+        """
         levels = []
         for level in recipe.levels:
             steps = []
@@ -128,7 +140,8 @@ class Plan:
                 comparison = Comparison.of(scale, recipe)
                 part = Part(level.t, scale.patch, scale.pool)
                 steps.append(ScaleStep(part, comparison, weight, comparison.patches(*size), cost_of(comparison, size)))
-            patchwork = recipe.draws != 1 and all(_few_enough(step.comparison, size) for step in steps)
+            few = all(_few_enough(step.comparison, size) for step in steps)
+            patchwork = recipe.draws != 1 and few and not shapes
             levels.append(LevelPlan(level.t, *recipe.noise_at(level.t), tuple(steps), patchwork))
         return cls(recipe, tuple(levels))
 

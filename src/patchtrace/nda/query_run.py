@@ -66,7 +66,7 @@ class QueryRun:
 
     def __init__(self, setting: Setting, query: ImageSet, watch: Watch, checkpoint: Checkpoint | None = None) -> None:
         self.setting, self.plan, self.query = setting, setting.plan, query
-        self.clean = query.block(0, 1)[0]
+        self.clean = query.one(0)
         self.watch, self.checkpoint = watch, checkpoint
         self.coarse: Values | None = None  # shares by the coarse pass
         self.listed: Places | None = None  # the shortlist, if there is one

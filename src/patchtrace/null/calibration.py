@@ -84,6 +84,7 @@ def calibrate(
     (20, 'controls', (20, 2, 40))
     """
     images = ImageSet.open(train)
+    images.check_one_shape("a null")
     whole("count", count, 1)
     whole("seed", seed, 0)
     if controls is None and len(images) < 3:
@@ -145,6 +146,8 @@ def calibrate_within(
 ) -> Null | None:
     """A null by leave-one-out over as many members as a time allows, out of 99, 39 or 19; None if it allows fewer.
 
+    None too of pictures with shapes of their own (``fit="keep"``), which have no null.
+
     Parameters
     ----------
     train : ImageSet
@@ -166,7 +169,7 @@ def calibrate_within(
     >>> len(calibrate_within(postcards(40, size=16), seconds=1000)), calibrate_within(postcards(40, size=16), seconds=0)
     (39, None)
     """
-    if len(train) <= MEMBERS[-1] or min(train.shape[1:]) < LEAST_SIDE:
+    if train.extents is not None or len(train) <= MEMBERS[-1] or min(train.shape[1:]) < LEAST_SIDE:
         return None
     most = max(2, min(TRIED[1], TRIED_PIXELS // math.prod(train.shape[1:])))
     some, few = train.subset(range(TRIED[0])), train.subset(range(min(len(train), most)))

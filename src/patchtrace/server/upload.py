@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -99,10 +100,9 @@ class Reader:
         answer = task.answer or {}
         if "reason" in answer:
             raise Unreadable(answer["reason"])
-        channels = answer["shape"][0]
-        ends = np.cumsum([channels * height * width for height, width in wanted])
+        ends = np.cumsum([math.prod(shape) for shape in answer["shapes"]])
         parts = np.split(np.frombuffer(task.pixels, np.uint8), ends[:-1])
-        return Upload.of(name, [part.reshape(channels, *size) for part, size in zip(parts, wanted, strict=True)])
+        return Upload.of(name, [part.reshape(shape) for part, shape in zip(parts, answer["shapes"], strict=True)])
 
     def close(self) -> None:
         """Interrupt what is being read, and read nothing more."""

@@ -76,14 +76,17 @@ class QueryWork:
         if train.autoencoder is not None:
             train.autoencoder.network  # noqa: B018  # now, and not with the first upload: its weights may be missing
             size, grey = train.autoencoder.picture_size(size), False
+        if train.extents is not None and train.decoding is not None and train.decoding.size is not None:
+            size = train.decoding.size
         self.rules = replace(train.decoding or Decoding(), size=size, grey=grey, crop=None)
 
     def facts(self) -> list[tuple[str, str]]:
         """About collection and method, for the header of the page."""
-        _, height, width = self.train.shape
+        height, width = self.train.usual_size
         unread = f", {len(self.train.skipped)} unreadable" if self.train.skipped else ""
         how, known = self.method.describe() or self.method.name, self.train.autoencoder
         size = f"{height} x {width}" + (f" latents of {known.name}" if known else "")
+        size += ", each picture in its own shape of that area" if self.train.extents is not None else ""
         usual = [] if self.null is None else [("Null", f"{len(self.null)} {CALLED[self.null.kind].rstrip(',')}")]
         return [("Images", f"{len(self.train)}{unread}"), ("Compared at", size), ("Method", how), *usual]
 

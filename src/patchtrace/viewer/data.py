@@ -165,7 +165,7 @@ def look_closer(
     if result.nda is not None:  # only what compares patches can be explained
         sample = SAMPLE
         if seconds is not None and not any(result.nda.draws[query]):  # a coarse pass, which knows no normalisers
-            image = seconds_of_an_image(result.nda.recipe, train.shape[1:], compute, train.shape[0])
+            image = seconds_of_an_image(result.nda.recipe, train.usual_size, compute, train.shape[0])
             sample = min(SAMPLE, int(SAMPLING * max(0.0, clock.left) / image) - SHOWN)
         if sample >= LEAST_SAMPLE:
             explanation = explain(
@@ -228,7 +228,8 @@ def answer_of(
         small, large = f"{name}.png", f"{name}.jpg"
         if small not in known:
             enlarged = frame()
-            known[small] = images.picture(index) if images.autoencoder is None else in_latents(images, enlarged)
+            size = images.size_of(index)
+            known[small] = images.picture(index) if images.autoencoder is None else in_latents(size, enlarged)
             if enlarged.size != known[small].size:
                 known[large] = enlarged
             elif "changed" in enlarged.info:
@@ -246,7 +247,8 @@ def answer_of(
         pictures = shown(f"train-{index}", train, index, lambda: train.frame(index))
         if "changed" in known[pictures["pixels"]].info:
             changed.append(result.train_ids[index])
-        return {**brief(index), **pictures}
+        height, width = train.size_of(index)
+        return {**brief(index), "height": height, "width": width, **pictures}
 
     def checked(index: int) -> dict[str, Any]:
         verdict = result.verdict(query, index)
@@ -270,7 +272,7 @@ def answer_of(
                 "copies": [{**brief(copy), **checked(copy)} for copy in alike],
             }
         )
-    height, width = train.shape[1:]
+    height, width = queries.size_of(query)
     shares = [image["share"] for image in images]
     if len(shares) > 1 and shares[1] > 0:
         images[0]["lead"] = lead(shares[0], shares[1])
@@ -324,7 +326,7 @@ def answer_of(
         "evidence_note": " ".join(notes),
     }
     look = Look(result, query, queries, train, explanation)
-    return Answer(view, used, [evidence(pair) for pair in pairs], look, pairs)
+    return Answer(view, used, [evidence(pair, explanation) for pair in pairs], look, pairs)
 
 
 def _pairs(explanation: Explanation, indices: list[int], clock: Clock, progress: Progress | None) -> list[Pair]:
@@ -342,9 +344,12 @@ def _pairs(explanation: Explanation, indices: list[int], clock: Clock, progress:
     return found
 
 
-def evidence(pair: Pair) -> dict[str, Any]:
+def evidence(pair: Pair, explanation: Explanation) -> dict[str, Any]:
     """What is known of one pair, for the viewer."""
+    size = explanation.train.size_of(pair.index)
+    crops = {} if size == explanation.size else {"crops": [_crops(step, size) for step in explanation.steps]}
     return {
+        **crops,
         "grids": [packed(grid, "u2") for grid in pair.grids],
         "partners": [
             {
@@ -377,11 +382,13 @@ def facts(result: Attribution, query: int, command: str) -> list[list[str]]:
     channels, height, width = train["shape"]
     skipped = f", {train['skipped']} more could not be read" if train["skipped"] else ""
     decoding = train["decoding"]
+    keeps_shapes = isinstance(decoding, dict) and decoding["fit"] == "keep"
+    shapes = "own shapes of one area, at most " if keeps_shapes else ""
     rows = [
         ["Query", result.query_ids[query]],
         ["Collection", f"{train['images'] - result.decoys} images{skipped}"],
         *([["Decoys", f"{result.decoys} pictures"]] if result.decoys else []),
-        ["Compared at", f"{height} x {width} {unit(train)}, {channels} channel{'s' * (channels > 1)}"],
+        ["Compared at", f"{shapes}{height} x {width} {unit(train)}, {channels} channel{'s' * (channels > 1)}"],
         ["Fingerprint of the collection", train["fingerprint"]],
         ["Fingerprint of the queries", queries["fingerprint"]],
         *latents_facts(train),
@@ -454,13 +461,18 @@ def _step(step: Step, explanation: Explanation) -> dict[str, Any]:
         "columns": step.columns,
         "pad": step.comparison.axis(height).pad,
         "extent": step.comparison.extent,
-        "crops": [_crop(crop, explanation.size) for crop in step.comparison.crops(height, width)],
+        "crops": _crops(step, explanation.size),
         "patchwork": step.patchwork,
         "noise_rows": work.rows.tolist(),
         "noise_columns": work.columns.tolist(),
         "signs": packed(work.signs, "i1", 1.0),
         "is_turned": packed(work.turned, "u1", 1.0),
     }
+
+
+def _crops(step: Step, size: tuple[int, int]) -> list[dict[str, Any]]:
+    """The pictures of an image of this height and width that were compared."""
+    return [_crop(crop, size) for crop in step.comparison.crops(*size)]
 
 
 def _crop(crop: Crop, size: tuple[int, int]) -> dict[str, Any]:
@@ -475,8 +487,9 @@ def _folded(train: ImageSet, indices: NDArray[np.intp]) -> dict[int, list[int]]:
     pixels: dict[int, NDArray[np.float32]] = {}
     copies: dict[int, list[int]] = {}
     for index in indices.tolist():
-        own = 127.5 * train.block(index, index + 1)[0]
-        alike = next((first for first, other in pixels.items() if ((own - other) ** 2).mean() <= ALIKE**2), index)
+        own = 127.5 * train.one(index)
+        same_shape = ((first, other) for first, other in pixels.items() if other.shape == own.shape)
+        alike = next((first for first, other in same_shape if ((own - other) ** 2).mean() <= ALIKE**2), index)
         if alike == index:
             pixels[index], copies[index] = own, []
         else:

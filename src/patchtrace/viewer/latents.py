@@ -22,9 +22,9 @@ def latents_of(train: ImageSet) -> dict[str, Any] | None:
     return None if known is None else {"name": known.name, "factor": known.factor, "channels": known.channels}
 
 
-def in_latents(images: ImageSet, frame: Image.Image) -> Image.Image:
-    """A picture with one pixel for each latent, for maps."""
-    return frame.resize(images.shape[:0:-1], Image.Resampling.BOX)
+def in_latents(size: tuple[int, int], frame: Image.Image) -> Image.Image:
+    """A picture with one pixel for each latent, for maps, of so many down and across."""
+    return frame.resize(size[::-1], Image.Resampling.BOX)
 
 
 def noisy_levels(

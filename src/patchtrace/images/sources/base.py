@@ -14,12 +14,14 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
+import numpy as np
 from PIL import Image
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.arrays import PixelArray, conformed
 from patchtrace.images.decode import Decoding, Skipped, Unreadable
 from patchtrace.images.pixels import ArrayPixels, Pixels
+from patchtrace.images.shapes import Extents, framed
 from patchtrace.latents import Autoencoder
 
 #: All kinds of sources. Of several that recognise a place, the one that was registered last reads it.
@@ -104,6 +106,7 @@ class Opened:
     remarks: tuple[str, ...] = ()
     files: Sequence[Path | bytes | None] = ()
     autoencoder: Autoencoder | None = None
+    extents: Extents | None = None
 
 
 class Source:
@@ -177,7 +180,11 @@ class Source:
         if not len(pixels):
             raise PatchtraceError("the array holds no image")
         pixels, decoding = conformed(pixels, reading.rules)
-        return Opened(pixels.view(ArrayPixels), tuple(map(str, range(len(pixels)))), decoding=decoding)
+        extents, ids = None, tuple(map(str, range(len(pixels))))
+        if decoding and decoding.keeps_shapes:
+            extents = np.tile(np.array(pixels.shape[2:], np.int32), (len(pixels), 1))
+            pixels = framed(pixels, decoding.frame)
+        return Opened(pixels.view(ArrayPixels), ids, decoding=decoding, extents=extents)
 
     def chosen(self, kind: str, names: Sequence[str], key: str | None, usual: Iterable[str]) -> str:
         """The array or column to read: the one that is asked for, or the first of the usual ones that is there."""

@@ -33,5 +33,5 @@ def _merged(store: Path, group: list[ShardEntry], shape: tuple[int, int, int], d
     for entry in group:
         old = read_table(store, entry)
         for row in entry.live_rows().tolist():
-            table.append(old.ids[row], old.source(row), old.pixels(row), old.marks[row])
+            table.append(old.ids[row], old.source(row), old.pixels(row), old.marks[row], old.extent(row))
     return write_shard(store, StorePixels.of(store, group, shape, dtype)[:], table)

@@ -102,13 +102,16 @@ class KnownRows:
         for shard in self._shards:
             shard.taken |= shard.before & np.array([marks.container == path for marks in shard.table.marks])
 
-    def pixels_of(self, name: str, source: str) -> bytes:
-        """The pixels of an image that is known, taken or not: a worker answers only with hashes that it was given."""
+    def pixels_of(self, name: str, source: str) -> tuple[bytes, tuple[int, int] | None]:
+        """The pixels of an image that is known, taken or not, and its extent if it has a shape of its own.
+
+        A worker answers only with hashes that it was given.
+        """
         assert self.shape is not None
         shard, row = next(found for found in self._rows(name) if found[0].table.source(found[1]) == source)
         pixels = np.empty((1, *self.shape), dtype=self._dtype)
         shards.Shard(self.store, shard.entry, self.shape, self._dtype).read(row, pixels)
-        return pixels.tobytes()
+        return pixels.tobytes(), shard.table.extent(row)
 
     def entries(self) -> list[ShardEntry]:
         """The shards with rows that were taken; tables in which something was noted are written anew."""

@@ -28,8 +28,9 @@ MANIFEST = "patchtrace-store.json"
 LOCK = "patchtrace-store.lock"
 JOURNAL = "journal.json"
 SHARDS = "shards"
-#: Of stores of pictures, and of stores of latents, which earlier programs cannot read.
-VERSION, LATENTS_VERSION = 1, 2
+#: Of stores of pictures, and of stores of latents and of pictures with shapes of their own, which earlier programs
+#: cannot read.
+VERSION, LATENTS_VERSION, SHAPES_VERSION = 1, 2, 3
 
 _HASH = re.compile("[0-9a-f]{64}")
 
@@ -114,6 +115,11 @@ class Manifest:
         return dtype_of(self.latents)
 
     @property
+    def keeps_shapes(self) -> bool:
+        """Whether images have shapes of their own."""
+        return self.decoding is not None and self.decoding.keeps_shapes
+
+    @property
     def count(self) -> int:
         """How many images there are."""
         return sum(shard.count for shard in self.shards)
@@ -121,6 +127,7 @@ class Manifest:
     def record(self) -> dict[str, Any]:
         """Plain data."""
         version = VERSION if self.latents is None else LATENTS_VERSION
+        version = SHAPES_VERSION if self.keeps_shapes else version
         return {"format": "patchtrace store", "version": version, **_record(self)}
 
     @property
@@ -140,10 +147,10 @@ class Manifest:
                 f"the store {str(store)!r} is not finished: run `patchtrace index` again, it resumes where it stopped"
             )
         record = read_sealed(store / MANIFEST)
-        if record.get("version") not in (VERSION, LATENTS_VERSION):
+        if record.get("version") not in (VERSION, LATENTS_VERSION, SHAPES_VERSION):
             raise PatchtraceError(
-                f"the store {str(store)!r} has version {record.get('version')!r}, and this program reads {VERSION} and "
-                f"{LATENTS_VERSION}: index the images again, to a new store"
+                f"the store {str(store)!r} has version {record.get('version')!r}, and this program reads {VERSION} to "
+                f"{SHAPES_VERSION}: index the images again, to a new store"
             )
         with _checking(store / MANIFEST):
             return cls(
@@ -215,11 +222,14 @@ class Table:
         Name of each image.
     marks : list of Marks
         By what a change of its file is noticed.
+    extents : list of (int, int)
+        Height and width of each image, where it has a shape of its own; else empty.
     """
 
     def __init__(self) -> None:
         self.ids: list[str] = []
         self.marks: list[Marks] = []
+        self.extents: list[tuple[int, int]] = []
         self._sources, self._pixels = bytearray(), bytearray()
 
     def __len__(self) -> int:
@@ -233,8 +243,14 @@ class Table:
         """SHA-256 of the pixels of one image."""
         return self._pixels[32 * index : 32 * index + 32].hex()
 
-    def append(self, name: str, source: str, pixels: str, marks: Marks) -> None:
+    def extent(self, index: int) -> tuple[int, int] | None:
+        """Height and width of one image with a shape of its own."""
+        return self.extents[index] if self.extents else None
+
+    def append(self, name: str, source: str, pixels: str, marks: Marks, extent: tuple[int, int] | None = None) -> None:
         """Add a row."""
+        if extent is not None:
+            self.extents.append(extent)
         self._sources += bytes.fromhex(source)
         self._pixels += bytes.fromhex(pixels)
         self.ids.append(name)
@@ -247,7 +263,8 @@ class Table:
         number = {name: place for place, name in enumerate(names)}
         columns = {"ids": self.ids, "sizes": sizes, "stamps": stamps, "names": names}
         hashes = {"sources": self._sources.hex(), "pixels": self._pixels.hex()}
-        return _plain({**columns, **hashes, "containers": [number[name] for name in containers]})
+        extents = {"extents": self.extents} if self.extents else {}
+        return _plain({**columns, **hashes, **extents, "containers": [number[name] for name in containers]})
 
     @classmethod
     def from_bytes(cls, raw: bytes, rows: int) -> Table:
@@ -259,10 +276,13 @@ class Table:
             marks = zip(map(int, record["sizes"]), map(str, record["stamps"]), containers, strict=True)
             table.ids, table.marks = list(map(str, record["ids"])), list(map(Marks._make, marks))
             table._sources, table._pixels = (bytearray.fromhex(record[name]) for name in ("sources", "pixels"))
+            table.extents = [(int(height), int(width)) for height, width in record.get("extents", [])]
         except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
             raise ValueError("is not valid") from error
         if {len(table.ids), len(table.marks), len(table._sources) / 32, len(table._pixels) / 32} != {rows}:
             raise ValueError(f"does not have {rows} rows")
+        if len(table.extents) not in (0, rows):
+            raise ValueError(f"does not have {rows} extents")
         return table
 
 

@@ -17,7 +17,7 @@ from patchtrace.images.pixels import Places
 from patchtrace.images.sources.base import Opened, Reading, Source, is_url
 from patchtrace.images.store.manifest import LOCK, MANIFEST, Damaged, Manifest, Table
 from patchtrace.images.store.pixels import StorePixels
-from patchtrace.images.store.shards import live_ids, read_table
+from patchtrace.images.store.shards import live_extents, live_ids, read_table
 from patchtrace.latents import recorded
 
 #: How often a state may be replaced, and its files deleted, while it is being opened.
@@ -57,6 +57,7 @@ def _opened(path: Path, rules: Decoding, attempts: int) -> Opened:
     try:
         pixels = StorePixels.of(path, manifest.shards, manifest.shape, manifest.dtype)
         ids = live_ids(path, manifest.shards)
+        extents = live_extents(path, manifest.shards, manifest.shape) if manifest.keeps_shapes else None
     except Damaged:
         # a writer and its gc may have been faster than we were
         if attempts == 1 or Manifest.read(path) == manifest:
@@ -66,7 +67,7 @@ def _opened(path: Path, rules: Decoding, attempts: int) -> Opened:
     originals = Originals(path, root, pixels, ids) if root is not None else ()
     pixels.know(ids, manifest.fingerprint)
     autoencoder = None if manifest.latents is None else recorded(manifest.latents)
-    return Opened(pixels, ids, manifest.skipped, manifest.decoding, manifest.remarks, originals, autoencoder)
+    return Opened(pixels, ids, manifest.skipped, manifest.decoding, manifest.remarks, originals, autoencoder, extents)
 
 
 def check_rules(store: Path, manifest: Manifest, rules: Decoding) -> None:
@@ -75,6 +76,8 @@ def check_rules(store: Path, manifest: Manifest, rules: Decoding) -> None:
     made = manifest.decoding or Decoding()
     if manifest.latents is not None:
         height, width = recorded(manifest.latents).picture_size((height, width))
+    if made.size is not None and made.keeps_shapes:
+        height, width = made.size
     stored = {"grey": channels == 1, "size": (height, width)}
     differing = ", ".join(
         f"{name}={getattr(rules, name)!r}"

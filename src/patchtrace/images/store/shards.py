@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.files import replacing
+from patchtrace.images.shapes import Extents
 from patchtrace.images.store.item import Task
 from patchtrace.images.store.manifest import SHARDS, Damaged, ShardEntry, Table
 
@@ -67,6 +68,17 @@ def live_ids(store: Path, entries: Iterable[ShardEntry]) -> tuple[str, ...]:
     """The ids of all images of these shards."""
     read = ((read_table(store, entry).ids, entry.live) for entry in entries)
     return tuple(name for names, live in read for start, stop in live for name in names[start:stop])
+
+
+def live_extents(store: Path, entries: Iterable[ShardEntry], shape: tuple[int, int, int]) -> Extents:
+    """Heights and widths of all images of these shards, which have shapes of their own: (images, 2)."""
+    found = []
+    for entry in entries:
+        extents = np.array(read_table(store, entry).extents, np.int64).reshape(-1, 2)
+        if len(extents) != entry.rows or not ((extents >= 1) & (extents <= shape[1:])).all():
+            raise _damaged(store / SHARDS / f"{entry.table}.json", "has no valid extents")
+        found.append(extents[entry.mask()].astype(np.int32))
+    return np.concatenate(found) if found else np.zeros((0, 2), np.int32)
 
 
 class Shard:
@@ -168,10 +180,10 @@ class ShardBuilder:
                 f"{w1} x {h1} in {c1}. Set size= (--size) to bring them to one size"
             )
 
-    def add(self, task: Task, pixels: bytes, source: str, digest: str) -> bool:
+    def add(self, task: Task, pixels: bytes, source: str, digest: str, extent: tuple[int, int] | None = None) -> bool:
         """Add an image with the hashes of its file and its pixels; whether a shard was written."""
         self._pixels += pixels
-        self._table.append(task.id, source, digest, task.marks)
+        self._table.append(task.id, source, digest, task.marks, extent)
         return len(self._table) >= self.limit and self.flush()
 
     def flush(self) -> bool:

@@ -19,6 +19,7 @@ from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Decoding, Skipped, Unreadable
 from patchtrace.images.encoding import Encoding, PixelType
 from patchtrace.images.pixels import fingerprint
+from patchtrace.images.shapes import framed
 from patchtrace.images.sources.base import Payload, Reading, find, joined, none_readable, parts, with_crop
 from patchtrace.images.sources.remote import fetched_ahead
 from patchtrace.images.store import shards
@@ -90,6 +91,8 @@ class Update:
             self.rules = cut
         elif cut != self.rules:
             self._remarks = []
+        self.rules = self.rules.for_latents(self.autoencoder)
+        self._frame = self.rules.frame_of(self.autoencoder)
         self._latents = None if self.autoencoder is None else self.autoencoder.record()
         base = self.base.sha256 if self.base else ""
         self._journal = Journal.read(self.store, base, self.paths, self.rules, self._latents)
@@ -131,7 +134,8 @@ class Update:
         if images.pixels.dtype != np.uint8:
             raise PatchtraceError(f"the array holds {images.pixels.dtype}: a store is for pictures, in uint8")
         for index, name in enumerate(images.ids):
-            pixels = np.ascontiguousarray(images.pixels[index])
+            height, width = images.pixels.shape[2:] if images.extents is None else images.extents[index]
+            pixels = np.ascontiguousarray(images.pixels[index][:, :height, :width])
             digest = hashlib.sha256(pixels.data).hexdigest()
             task = Task(name, b"", Marks(pixels.nbytes, container=origin.path))
             if not self._known.take(task, digest):
@@ -179,25 +183,29 @@ class Update:
             self._make(task, pixels, answer["source"], answer["pixels"])
         elif "source" in answer and not self._known.take(task, answer["source"]):
             # the only image with this content is taken: the source has it twice by now
-            known = self._known.pixels_of(task.id, answer["source"])
-            self._add(task, known, answer["source"], hashlib.sha256(known).hexdigest())
+            known, extent = self._known.pixels_of(task.id, answer["source"])
+            self._add(task, known, answer["source"], hashlib.sha256(known).hexdigest(), extent)
 
     def _make(self, task: Task, pixels: NDArray[np.uint8], source: str, digest: str) -> None:
         """Add a picture, or its latents as soon as they are made; ``digest`` is that of its pixels in any case."""
-        if self.autoencoder is None:
-            self._builder.expect((pixels.shape[0], pixels.shape[1], pixels.shape[2]), task.id)
-        else:
-            height, width = self.autoencoder.latent_size((pixels.shape[1], pixels.shape[2]))
-            self._builder.expect((self.autoencoder.channels, height, width), task.id)
+        channels, height, width = pixels.shape
+        if self.autoencoder is not None:
+            channels = self.autoencoder.channels
+            height, width = self.autoencoder.latent_size((height, width))
+        self._builder.expect((channels, *(self._frame or (height, width))), task.id)
         self._take(self._encoding.add((task, source, digest), pixels))
 
     def _take(self, made: Iterable[tuple[tuple[Task, str, str], PixelType]]) -> None:
         for (task, source, digest), pixels in made:
-            self._add(task, pixels.tobytes(), source, digest)
+            if self._frame is None:
+                self._add(task, pixels.tobytes(), source, digest)
+            else:
+                height, width = pixels.shape[1:]
+                self._add(task, framed(pixels, self._frame).tobytes(), source, digest, (height, width))
 
-    def _add(self, task: Task, pixels: bytes, source: str, digest: str) -> None:
+    def _add(self, task: Task, pixels: bytes, source: str, digest: str, extent: tuple[int, int] | None = None) -> None:
         self._changed += self._known.was_there(task.id)
-        if self._builder.add(task, pixels, source, digest):
+        if self._builder.add(task, pixels, source, digest, extent):
             self._record()
 
     def _record(self) -> None:
@@ -219,7 +227,8 @@ class Update:
             digest = self.base.fingerprint
         else:  # that of the same images in memory; reads all of them, which also sees that they are what was written
             pixels = StorePixels.of(self.store, entries, shape, dtype_of(self._latents))
-            digest = fingerprint(pixels, shards.live_ids(self.store, entries))
+            extents = None if self._frame is None else shards.live_extents(self.store, entries, shape)
+            digest = fingerprint(pixels, shards.live_ids(self.store, entries), extents)
         skipped, remarks = tuple(self._skipped), tuple(self._remarks)
         manifest = Manifest(
             shape, tuple(entries), decoding, self.origins, self.options, skipped, remarks, digest, self._latents

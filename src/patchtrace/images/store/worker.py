@@ -78,7 +78,8 @@ def answer(order: dict[str, Any], content: bytes, rules: Decoding) -> tuple[dict
             return found, b""
         arrays = decode_at(content, rules, order["sizes"] or [rules.size])
         pixels = np.concatenate([array.ravel() for array in arrays]) if len(arrays) > 1 else arrays[0]
-        found |= {"shape": arrays[0].shape, "pixels": hashlib.sha256(pixels.data).hexdigest()}
+        found |= {"shape": arrays[0].shape, "shapes": [array.shape for array in arrays]}
+        found["pixels"] = hashlib.sha256(pixels.data).hexdigest()
         return found, pixels.data.cast("B")
     except MemoryError:
         return {"reason": "too large for the memory that a decoder may use"}, b""

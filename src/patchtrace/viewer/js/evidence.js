@@ -43,7 +43,7 @@ class Evidence {
   /** The pixels of the query or of an image as they were compared. */
   pixels(entry) {
     if (!this.pictures.has(entry.pixels)) this.pictures.set(entry.pixels,
-      loadPixels(entry.pixels, this.model.height, this.model.width));
+      loadPixels(entry.pixels, entry.height, entry.width));
     return this.pictures.get(entry.pixels);
   }
 

@@ -31,7 +31,7 @@ class ImageList {
       rank: make("span", { className: "pt-rank pt-num" }), verdict: make("span", { className: "pt-verdict" }),
     };
     image.holder = make("span", { className: "pt-picture" }, parts.picture);
-    image.holder.style.aspectRatio = `${this.model.width} / ${this.model.height}`;
+    image.holder.style.aspectRatio = `${image.width} / ${image.height}`;
     image.tile = make("button", { type: "button", className: "pt-tile", tabIndex: -1, title: image.id }, image.holder,
       parts.verdict,
       make("span", { className: "pt-caption", "aria-hidden": "true" }, parts.rank, parts.share, parts.error,

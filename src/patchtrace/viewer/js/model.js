@@ -78,6 +78,7 @@ class Model {
     image.maps = grids.map((grid, s) => spread(grid, this.steps[s], this.height, this.width));
     image.totals = grids.map((grid, s) => this.steps[s].weight * grid.scale * total(grid.data));
     image.grids = grids;
+    image.crops = evidence.crops;  // of a shape of its own
     image.heats = evidence.heat.map(unpack);
     image.partners = evidence.partners.map((pair) => ({ place: unpack(pair.place).data, part: unpack(pair.part),
       crop: pair.crop && unpack(pair.crop).data }));
@@ -100,7 +101,7 @@ class Model {
 
   /** Which pixels of the training image do the explaining: 1 where one does as much as a pixel of the query asks. */
   heatOf(image) {
-    const out = new Float32Array(this.height * this.width);
+    const out = new Float32Array(image.height * image.width);
     const even = out.length / (total(this.chosen.map((s) => this.steps[s].whole)) || 1);
     for (const s of this.chosen) {
       const { data, scale } = image.heats[s];
@@ -153,20 +154,21 @@ class Model {
     return { r, c, k: r * step.columns + c };
   }
 
-  /** The visible pixels of a patch. */
-  box(step, r, c) {
+  /** The visible pixels of a patch, of the query or of an image of this height and width. */
+  box(step, r, c, { height, width } = this) {
     const y0 = Math.max(0, r - step.pad), x0 = Math.max(0, c - step.pad);
-    const y1 = Math.min(this.height, r - step.pad + step.extent);
-    const x1 = Math.min(this.width, c - step.pad + step.extent);
+    const y1 = Math.min(height, r - step.pad + step.extent);
+    const x1 = Math.min(width, c - step.pad + step.extent);
     return { y0, x0, y1, x1 };
   }
 
   /** The best partner of query patch k in an image: {row, column} in the crop that was compared, box in the image. */
-  partner(step, { place, crop }, k) {
-    const row = Math.floor(place[k] / step.columns), column = place[k] % step.columns;
-    const box = this.box(step, row, column), from = crop && step.crops[crop[k]];
+  partner(s, image, k) {
+    const step = this.steps[s], { place, crop } = image.partners[s], columns = step.columns + image.width - this.width;
+    const row = Math.floor(place[k] / columns), column = place[k] % columns;
+    const box = this.box(step, row, column, image), from = crop && (image.crops ? image.crops[s] : step.crops)[crop[k]];
     if (!from) return { row, column, box };
-    const [x0, x1] = from.mirrored ? [this.width - box.x1, this.width - box.x0] : [box.x0, box.x1];
+    const [x0, x1] = from.mirrored ? [image.width - box.x1, image.width - box.x0] : [box.x0, box.x1];
     return { row, column, crop: from, box: { y0: from.down * (from.top + box.y0), y1: from.down * (from.top + box.y1),
       x0: from.across * (from.left + x0), x1: from.across * (from.left + x1) } };
   }
@@ -178,9 +180,9 @@ class Model {
   }
 
   /** A patch as compared: {side, values (3, side, side)}, NaN outside the picture. Only the query is noised. */
-  compared(pixels, s, r, c, noised) {
+  compared(pixels, s, r, c, { height, width, noised }) {
     const step = this.steps[s], { pad, pool } = step, { signal } = this.view.levels[step.level];
-    const side = Math.floor(step.extent / pool), area = this.height * this.width;
+    const side = Math.floor(step.extent / pool), area = height * width;
     const values = new Float32Array(3 * side * side), counts = new Float32Array(side * side);
     step.sign ||= unpack(step.signs).data;
     step.turn ||= unpack(step.is_turned).data;
@@ -190,15 +192,15 @@ class Model {
     for (let dy = 0; dy < side * pool; dy++) {
       for (let dx = 0; dx < side * pool; dx++) {
         const y = r - pad + dy, x = c - pad + dx;
-        if (y < 0 || x < 0 || y >= this.height || x >= this.width) continue;
+        if (y < 0 || x < 0 || y >= height || x >= width) continue;
         const cell = Math.floor(dy / pool) * side + Math.floor(dx / pool);
         const ny = top - pad + dy, nx = left - pad + dx;
-        const inside = noised && ny >= 0 && nx >= 0 && ny < this.height && nx < this.width;
+        const inside = noised && ny >= 0 && nx >= 0 && ny < height && nx < width;
         counts[cell]++;
         for (let ch = 0; ch < 3; ch++) {
-          let value = signal * pixels[ch * area + y * this.width + x];
+          let value = signal * pixels[ch * area + y * width + x];
           if (inside) {
-            const from = Math.min(ch, noise.shape[0] - 1) * area + ny * this.width + nx;
+            const from = Math.min(ch, noise.shape[0] - 1) * area + ny * width + nx;
             value += step.sign[k] * noise.data[from] * noise.scale;
           }
           values[ch * side * side + cell] += value;

@@ -46,8 +46,10 @@ class PatchPanel {
     if (model.view.latents) return this.drawParts(step, patch, pair, key);
     const own = this.act.pixels(this.query), theirs = this.act.pixels(image);
     this.described = own && theirs ? key : null;
-    if (own && theirs) this.drawInsets(model.compared(own, s, patch.r, patch.c, true),
-      model.compared(seen(theirs, pair.crop, model.height, model.width), s, pair.row, pair.column, false));
+    const { height, width } = image;
+    if (own && theirs) this.drawInsets(
+      model.compared(own, s, patch.r, patch.c, { height: model.height, width: model.width, noised: true }),
+      model.compared(seen(theirs, pair.crop, height, width), s, pair.row, pair.column, { height, width }));
   }
 
   unit(step) {
@@ -65,7 +67,8 @@ class PatchPanel {
     this.described = found.every(Boolean) ? key : null;
     if (!this.described) return;
     const boxes = [model.box(step, patch.r, patch.c), pair.box];
-    found.forEach((image, i) => paintPart(this.insets[i].canvas, image, boxes[i], model.height, model.width));
+    const sizes = [model, pair.image];
+    found.forEach((image, i) => paintPart(this.insets[i].canvas, image, boxes[i], sizes[i].height, sizes[i].width));
   }
 
   drawInsets(...patches) {
@@ -124,9 +127,9 @@ class Overlay {
     const step = model.steps[s], patch = model.patchAt(step, cursor.y, cursor.x);
     const from = within(query, model.box(step, patch.r, patch.c), model.height, model.width);
     const pairs = images.map((image) => {
-      const { part } = image.partners[s], grid = image.grids[s], best = model.partner(step, image.partners[s], patch.k);
+      const { part } = image.partners[s], grid = image.grids[s], best = model.partner(s, image, patch.k);
       return { image, ...best, whole: grid.data[patch.k] * grid.scale, part: part.data[patch.k] * part.scale,
-        to: within(tiles.get(image), best.box, model.height, model.width) };
+        to: within(tiles.get(image), best.box, image.height, image.width) };
     }).sort((a, b) => b.whole - a.whole);
     const most = pairs[0].whole || 1, shown = focus && pairs.find((pair) => pair.image === focus);
     for (const { image, to, whole } of pairs) this.drawPartner(context, tiles.get(image), to, whole, whole / most);

@@ -50,7 +50,6 @@ class Pair {
       return { canvas, caption, figure: make("figure", {}, canvas, caption) };
     });
     this.scale = make("div");
-    this.panes.forEach(({ canvas }) => { canvas.style.aspectRatio = `${this.model.width} / ${this.model.height}`; });
     const bar = make("div", { className: "pt-bar" },
       this.modes.element, this.heatLabel, swap, make("div", { className: "pt-group", role: "group", "aria-label": "Zoom" }, ...zooms),
         this.mixing);
@@ -94,12 +93,13 @@ class Pair {
     if (!this.maps || !this.dialog.open) return;
     const { height, width } = this.model, area = height * width, { pixels } = this.maps, { image } = this;
     if (image.maps) {
-      this.maps.heat = [this.model.parts([image]), this.model.heatOf(image)].map((map) => {
+      this.maps.heat = [[this.query, this.model.parts([image])], [image, this.model.heatOf(image)]].map(([of, map]) => {
         const canvas = make("canvas");
-        paintHeat(canvas, height, width, map);
+        paintHeat(canvas, of.height, of.width, map);
         return { canvas };
       });
     }
+    if (image.height !== height || image.width !== width) return this.draw();  // no pixel lies over another
     const canvas = make("canvas"), difference = new Float32Array(area);
     for (let i = 0; i < 3 * area; i++) difference[i % area] += Math.abs(pixels[0][i] - pixels[1][i]) / 6;
     paint(canvas, height, width, (i) => [...heatColour(difference[i]), 255]);
@@ -200,6 +200,11 @@ class Pair {
     this.text.textContent = words + waiting;
     if (!maps || maps.image !== image) return;
     const order = this.swapped ? [1, 0] : [0, 1];
+    this.panes.forEach(({ canvas, figure }, pane) => {
+      const { width, height } = both[order[pane]];
+      canvas.style.aspectRatio = `${width} / ${height}`;
+      figure.style.setProperty("--pt-shape", width / height);
+    });
     order.forEach((number, end) => { this.ends[end].textContent = number ? "Image" : "Query"; });
     const heat = this.heat && maps.heat;
     this.panes.forEach(({ canvas, caption }, pane) => {
@@ -208,8 +213,9 @@ class Pair {
       const context = this.frame(canvas, rect);
       const layer = (number, alpha) => {
         context.globalAlpha = alpha;
-        this.place(context, rect, (heat ? maps.greys : maps.frames)[number]);
-        if (heat) this.place(context, rect, maps.heat[number].canvas);
+        const shape = both[number];
+        this.place(context, rect, (heat ? maps.greys : maps.frames)[number], shape);
+        if (heat) this.place(context, rect, maps.heat[number].canvas, shape);
         context.globalAlpha = 1;
       };
       if (mode === "side") {
@@ -222,8 +228,10 @@ class Pair {
         layer(order[1], this.mix);
         const [below, above] = order.map((number) => shortName(both[number].id));
         caption.textContent = `${above}, ${Math.round(this.mix * 100)} %, over ${below}`;
+      } else if (!maps.difference) {
+        caption.textContent = "The two pictures have different shapes: there is no difference of their pixels";
       } else {
-        this.place(context, rect, maps.difference.canvas);
+        this.place(context, rect, maps.difference.canvas, query);
         const mean = percent(maps.difference.mean);
         const what = this.model.view.latents ? "the pictures, a square for each latent" : "the pixels as compared";
         caption.textContent = `Difference of ${what}: ${mean} of full range on average`;
@@ -265,10 +273,14 @@ class Pair {
     return context;
   }
 
-  place(context, rect, picture) {
-    const { left, top, width, height } = this.full(rect);
+  /** Draw a picture as large as its shape allows, in the middle. */
+  place(context, rect, picture, shape) {
+    const full = this.full(rect), scale = Math.min(full.width / shape.width, full.height / shape.height);
+    // a pane has the shape of a picture to a pixel of the screen: that is filled
+    const [width, height] = [scale * shape.width, scale * shape.height].map((side, i) =>
+      Math.abs(side - [full.width, full.height][i]) < 2 * this.zoom ? [full.width, full.height][i] : side);
     context.imageSmoothingEnabled = picture.width > width;
-    context.drawImage(picture, left, top, width, height);
+    context.drawImage(picture, full.left + (full.width - width) / 2, full.top + (full.height - height) / 2, width, height);
   }
 
   /** The patch under the pointer, and its best partner in the image. */
@@ -278,7 +290,7 @@ class Pair {
     const s = model.lead(), step = model.steps[s];
     if (!step) return;
     const { r, c, k } = model.patchAt(step, Math.floor(spot[1] * model.height), Math.floor(spot[0] * model.width));
-    const box = which ? model.partner(step, image.partners[s], k).box : model.box(step, r, c);
-    outline(context, within(this.full(rect), box, model.height, model.width), which ? ACCENT : "#fff", 2);
+    const box = which ? model.partner(s, image, k).box : model.box(step, r, c), shape = which ? image : model;
+    outline(context, within(this.full(rect), box, shape.height, shape.width), which ? ACCENT : "#fff", 2);
   }
 }
