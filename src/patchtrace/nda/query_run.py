@@ -379,7 +379,7 @@ class QueryRun:
         That is the same for all images, or nearly: it says nothing of their order.
         """
         off = self.biases.uncertain()[:, None] * [level.mean for level in self.moments]
-        return np.hypot(found.error, off.mean(axis=0))
+        return np.asarray(np.hypot(found.error, off.mean(axis=0)))
 
     def _without_decoys(self, found: Estimate) -> Estimate:
         """The same with nothing for decoys, which stand in no list."""
