@@ -15,7 +15,9 @@ from PIL import Image
 
 from patchtrace.checks import positive, store, whole
 from patchtrace.errors import PatchtraceError
+from patchtrace.images import contained
 from patchtrace.images.arrays import picture
+from patchtrace.images.contained import TIMEOUT
 from patchtrace.images.decode import Decoding, Skipped, Unreadable, decode
 from patchtrace.images.encoding import Encoding, encoded
 from patchtrace.images.folder_files import FolderFiles, JoinedFiles
@@ -23,9 +25,8 @@ from patchtrace.images.gathered import Gathered
 from patchtrace.images.pixels import ArrayPixels, DownscaledPixels, JoinedPixels, Pixels, fingerprint
 from patchtrace.images.sources import base as sources
 from patchtrace.images.sources.remote import fetched_ahead
-from patchtrace.images.store import pool as processes
 from patchtrace.images.store.item import Task
-from patchtrace.images.store.pool import TIMEOUT, Pool, default_jobs
+from patchtrace.images.store.pool import Pool, default_jobs
 from patchtrace.images.store.reader import Originals
 from patchtrace.latents import Autoencoder, load_autoencoder
 from patchtrace.latents.autoencoder import DTYPE as LATENTS
@@ -388,7 +389,7 @@ class ImageSet(sources.Opened):
         autoencoder = None if latents is None else load_autoencoder(latents)
         found = sources.find(source)
         rules, remarks = sources.with_crop(found, rules)
-        reading = sources.Reading(key, layout, follow_symlinks, rules, limit)
+        reading = sources.Reading(key, layout, follow_symlinks, rules, limit, timeout)
         if len(found) == 1 and found[0].own_size:
             opened = cls(**vars(found[0].opened(reading)))._first(limit)
             return opened if autoencoder is None else opened.encoded(autoencoder)
@@ -446,7 +447,7 @@ def _of_entries(
 def _tasks(entries: sources.Entries, rules: Decoding) -> Iterator[Task]:
     """The images to decode in other processes. Those that Pillow has open cannot be sent, and are decoded here."""
     for (name, _), content in fetched_ahead(((entry, entry[1]) for entry in entries.stream), rules):
-        if isinstance(content, Path | bytes) and processes.CONTAINED:
+        if isinstance(content, Path | bytes) and contained.CONTAINED:
             yield Task(name, content)
             continue
         task = Task(name, content if isinstance(content, Path) else b"")
