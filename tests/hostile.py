@@ -165,3 +165,48 @@ def zipped(**members: bytes) -> bytes:
         for name, content in members.items():
             archive.writestr(f"{name}.npy", content)
     return stream.getvalue()
+
+
+def tar_header(name: bytes, size: int, kind: bytes) -> bytes:
+    """The header of a member of a tar archive, with a right checksum."""
+    header = bytearray(512)
+    header[: len(name)] = name
+    header[100:108] = b"0000644\0"
+    numbers = size.to_bytes(12, "big", signed=True)
+    header[124:136] = b"%011o\0" % size if 0 <= size < 8**11 else bytes([numbers[0] | 0x80]) + numbers[1:]
+    header[136:148] = b"00000000000\0"
+    header[156:157] = kind
+    header[257:265] = b"ustar\00000"
+    header[148:156] = b"%06o\0 " % (sum(header) + 8 * 32)
+    return bytes(header)
+
+
+def padded(content: bytes) -> bytes:
+    """Filled up to whole blocks of a tar archive."""
+    return content + bytes(-len(content) % 512)
+
+
+def pax(**fields: str) -> bytes:
+    """A header of a tar archive with further fields for the next member; ``__`` is a dot."""
+    records = b""
+    for name, value in fields.items():
+        record = f" {name.replace('__', '.')}={value}\n".encode()
+        length = len(record) + 1
+        while len(str(length)) + len(record) != length:
+            length += 1
+        records += str(length).encode() + record
+    return tar_header(b"pax", len(records), b"x") + padded(records)
+
+
+def hostile_tars() -> Iterator[tuple[str, bytes]]:
+    """Small archives without a picture, made to break their reader or to take memory."""
+    picture, end = tar_header(b"a.png", 0, b"0"), bytes(1024)
+    for kind, body in ((b"L", b"a" * 12), (b"x", b"12 path=aaa\n"), (b"g", b"12 path=aaa\n")):
+        yield f"a chain of headers, {kind.decode()}", (tar_header(b"n", 12, kind) + padded(body)) * 3000 + picture + end
+    sparse = {"GNU__sparse__major": "1", "GNU__sparse__minor": "0", "GNU__sparse__name": "a.png"}
+    claim = pax(**sparse, GNU__sparse__realsize=str(2**30 - 1)) + tar_header(b"a.png", 512, b"0")
+    yield "a gigabyte of nothing", claim + padded(b"0\n") + end
+    yield "a map without numbers", claim + padded(b"100000000\n") + end
+    yield "numbers that are none", pax(**sparse, GNU__sparse__realsize="x") + tar_header(b"a.png", 512, b"0") + end
+    yield "more than there can be", tar_header(b"a.txt", 2**80, b"0") + picture + end
+    yield "less than nothing", tar_header(b"a.txt", -512, b"0") + picture + end
