@@ -15,7 +15,9 @@ from benchmarks.attack.rows import RESULTS
 
 PARTS = {
     "server": "The page",
+    "requests": "Requests to the page",
     "files": "Images",
+    "archives": "Archives and tables of images",
     "readers": "Other files",
     "numbers": "Bad numbers",
     "runs": "Stores and runs",

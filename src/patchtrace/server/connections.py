@@ -24,8 +24,8 @@ HEAD, TAKING = 20.0, 60.0
 IDLE = 0.5
 #: Connections of the limit that are kept for short requests: those beyond are answered with 503.
 SPARE = 16
-#: Bytes in which the head of a request is looked for at once.
-SLICE = 4096
+#: What ends the head of a request; some clients send no returns, and are looked at in so many bytes at once.
+BLANK, SLICE = b"\r\n\r\n", 1024
 #: Most messages in the log for each so many seconds.
 MESSAGES, PERIOD = 20, 60.0
 
@@ -76,11 +76,11 @@ class Connection(H11Protocol):
         if not self.busy:  # what comes now is a request
             crowded = any(sum(other.busy for other in crowd) >= most - SPARE for crowd, most in self._crowds())
             self.app = FULL if crowded else self.config.loaded_app
-        rest = memoryview(data)
-        while rest and not self._refused and not self.transport.is_closing():
-            some = len(rest) if self.busy else SLICE
-            super().data_received(bytes(rest[:some]))
-            rest = rest[some:]
+        while data and not self._refused and not self.transport.is_closing():
+            end = data.find(BLANK)
+            some = len(data) if self.busy else end + len(BLANK) if end >= 0 else SLICE
+            super().data_received(data[:some])
+            data = data[some:]
             self._refused = self.busy and unknown_length(self.headers)
         if self.busy:
             self._cancel_timer()
