@@ -158,6 +158,8 @@ def names(place: Path) -> None:
     report = (place / "report.html").read_text(encoding="utf-8")
     if "<script>alert(1)" in report or "<img src=x" in report:
         problems.append("markup reaches the report")
+    if any(mark in report for mark in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"):
+        problems.append("a mark that turns the line reaches the report")
     row(
         "hostile file names (newlines, escape sequences, not UTF-8, 255 bytes, right-to-left, markup, formulas)",
         len(NAMES),
