@@ -22,6 +22,7 @@ PARTS = {
     "numbers": "Bad numbers",
     "runs": "Stores and runs",
     "kills": "Kills",
+    "disks": "Disks",
     "cluster": "Clusters",
     "busy": "Busy machines",
 }
