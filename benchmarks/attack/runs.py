@@ -229,11 +229,11 @@ def flip(place: Path) -> None:
         row(f"a flipped bit in each of {len(files)} files of a {kind}", tries, said(silent, outcome), not silent)
 
 
-def flipped(files: list[Path]) -> Iterator[Path]:
-    """Each file a few times, with one bit of it flipped; then it is as it was."""
+def flipped(files: list[Path], times: int = FLIPS) -> Iterator[Path]:
+    """Each file so many times, with one bit of it flipped; then it is as it was."""
     for path in files:
         raw = path.read_bytes()
-        for _ in range(FLIPS):
+        for _ in range(times):
             changed = bytearray(raw)
             changed[RANDOM.randrange(len(raw))] ^= 1 << RANDOM.randrange(8)
             path.write_bytes(changed)

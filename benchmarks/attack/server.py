@@ -135,7 +135,7 @@ def still_works(served: Served) -> bool:
     while (taken := submit(served.site, picture((64, 64)))).status_code == 429 and time.monotonic() < until:
         time.sleep(0.5)
     return (
-        taken.status_code == 202 and wait_for(served.site, taken.json()["id"], "done", seconds=300)["state"] == "done"
+        taken.status_code == 202 and wait_for(served.site, taken.json()["id"], "done", seconds=900)["state"] == "done"
     )
 
 
