@@ -41,7 +41,7 @@ def table() -> str:
             continue
         lines += ["| what | times | what happened | |", "|---|---|---|---|"]
         for row in json.loads(path.read_text(encoding="utf-8")):
-            held = "not tried" if row["tries"] == 0 else "held" if row["held"] else "**broke**"
+            held = "**broke**" if not row["held"] else "held" if row["tries"] else "not tried"
             lines.append(f"| {row['what']} | {row['tries']:,} | {row['outcome']} | {held} |".replace("\n", " "))
         lines.append("")
     return "\n".join(lines) + "\n"

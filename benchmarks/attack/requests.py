@@ -75,7 +75,7 @@ def odd(_: Path) -> None:
     upload = "POST /api/queries", "Content-Type: image/png"
     with server() as (served, _), Probe(served) as probe:
         identity = submit(served.site, picture((64, 64))).json()["id"]
-        wait_for(served.site, identity, "done")
+        wait_for(served.site, identity, "done", seconds=900)
         requests = [
             *(head(served, f"GET {path}") for path in ODD_PATHS),
             *(head(served, f"GET /api/queries/{identity}/evidence/{number}") for number in ODD_NUMBERS),

@@ -253,7 +253,7 @@ def streams(_: Path) -> None:
 def unread(_: Path) -> None:
     with server() as (served, _), Probe(served) as probe:
         identity = submit(served.site, picture((64, 64))).json()["id"]
-        wait_for(served.site, identity, "done")
+        wait_for(served.site, identity, "done", seconds=900)
         before = served.memory("VmRSS")
         with connections(served, 60) as greedy:
             for each in greedy:
@@ -358,7 +358,7 @@ def files(_: Path) -> None:
             else:
                 victim.write_bytes(picture((128, 128), seed=number))
             identity = submit(served.site, data).json()["id"]
-            wait_for(served.site, identity, "done", seconds=60)
+            wait_for(served.site, identity, "done", seconds=900)
             view = served.site.get(f"/api/queries/{identity}/view").json()
             shown = next(image for image in view["images"] if image["id"] == victim.name)
             wrong += shown["frame"] != shown["pixels"]  # a large picture could only come from the file
