@@ -63,6 +63,45 @@ def empty_webp(width: int = 16383, height: int = 3000) -> bytes:
     return b"RIFF" + struct.pack("<I", len(body)) + body
 
 
+def odd_pictures() -> Iterator[tuple[str, bytes]]:
+    """Small pictures with very much beside their pixels, or with something that leads back to itself."""
+
+    def file(kind: str) -> bytes:
+        stream = io.BytesIO()
+        Image.new("RGB" if kind != "GIF" else "P", (8, 8)).save(stream, kind)
+        return stream.getvalue()
+
+    def png(*more: bytes) -> bytes:
+        return file("PNG")[:33] + b"".join(more) + file("PNG")[33:]
+
+    flood = zlib.compress(bytes(300_000_000), 9)
+    orientation = struct.pack("<HHII", 0x112, 3, 1, 6)
+    for name, begin in (("iCCP", b"x\0\0"), ("zTXt", b"x\0\0"), ("iTXt", b"x\0\1\0\0\0")):
+        yield f"a flood in {name}.png", png(chunk(name.encode(), begin + flood))
+    yield "texts.png", png(*(chunk(b"tEXt", b"k%d\0v" % number) for number in range(100_000)))
+    yield "chunks of nothing.png", png(*[chunk(b"abCd", b"")] * 200_000)
+    yield "data of nothing.png", png(*[chunk(b"IDAT", b"")] * 200_000)
+    yield "frames without end.png", png(chunk(b"acTL", struct.pack(">II", 2**31 - 1, 0)))
+    exif = b"II*\0\x08\0\0\0" + struct.pack("<H", 65535) + orientation * 65535 + bytes(4)
+    yield "orientations.png", png(chunk(b"eXIf", exif))
+    gif, jpeg = file("GIF"), file("JPEG")
+    frame = gif.index(b",")
+    yield "comments.gif", gif[:frame] + b"!\xfe\x01a\0" * 500_000 + gif[frame:]
+    yield "frames.gif", gif[:-1] + gif[frame:-1] * 100_000 + b";"
+    yield "a canvas of 85 million pixels.gif", gif[:6] + struct.pack("<HH", 65535, 1300) + gif[10:]
+    yield "segments.jpg", jpeg[:2] + b"\xff\xe1\0\x08Exif\0\0" * 100_000 + jpeg[2:]
+    yield "filling.jpg", jpeg[:2] + b"\xff" * 5_000_000 + jpeg[2:]
+    yield (
+        "a page that is no picture.png",
+        b"<svg xmlns='http://www.w3.org/2000/svg'><image href='file:///etc/passwd'/></svg>",
+    )
+    tags = ((256, 3, 1, 8), (257, 3, 1, 8), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1), (273, 4, 1, 200))
+    tags += ((278, 3, 1, 8), (279, 4, 1, 64), (0x8769, 4, 1, 8))
+    fields = b"".join(struct.pack("<HHII", *tag) for tag in tags)
+    circle = b"II*\0" + struct.pack("<IH", 8, len(tags)) + fields + struct.pack("<I", 8)
+    yield "a list that is its own next.tif", circle + bytes(300)
+
+
 #: What a field of a manifest may be replaced by.
 FORGED = [None, "\x1b[31m", -1, 0, [], {}, 1e308, True, 10**30, [[[]]], float("nan"), ["a"], {"a": 1}, "deleted"]
 

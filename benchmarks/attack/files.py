@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from benchmarks.attack.commands import run
 from benchmarks.attack.rows import campaign, row
+from hostile import odd_pictures
 from PIL import Image, features
 
 from patchtrace import Decoding, ImageSet, PatchtraceError, Store
@@ -98,6 +99,26 @@ def mutated(place: Path) -> None:
         if same and whole
         else f"index: {len(stored)} + {len(stored.skipped)}, open: {len(opened)} + {len(opened.skipped)}",
         same and whole and done.fine and not done.raw,
+    )
+
+
+def odd(place: Path) -> None:
+    """Pictures with very much beside their pixels."""
+    folder = place / "odd"
+    folder.mkdir()
+    for name, content in odd_pictures():
+        (folder / name).write_bytes(content)
+    done = run("index", folder, "-o", place / "odd.store", "--size", 8, "--timeout", 60, "-q")
+    opened = ImageSet.open(folder, decoding=RULES)
+    stored = ImageSet.open(place / "odd.store")
+    count = len(list(folder.iterdir()))
+    slow = [item.id for item in stored.skipped if "took more than" in item.reason]
+    held = done.fine and not slow and len(stored) + len(stored.skipped) == count and stored.ids == opened.ids
+    row(
+        "pictures with floods in text and profiles, 100,000 frames or segments, lists that lead to themselves",
+        count,
+        f"{len(stored)} read, {len(stored.skipped)} listed with a reason, {len(slow)} because of their time",
+        held,
     )
 
 
@@ -317,4 +338,4 @@ def large(place: Path) -> None:
 
 
 if __name__ == "__main__":
-    campaign("files", mutated, names, kinds, changing, many, large)
+    campaign("files", mutated, odd, names, kinds, changing, many, large)

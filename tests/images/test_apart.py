@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
-from hostile import hostile_tars
+from hostile import hostile_tars, odd_pictures
 from images import hostile_readers
 from PIL import Image
 
@@ -108,3 +108,12 @@ def test_a_table_whose_cells_lie_outside_of_it_is_listed(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "the table is damaged" in done.stderr
+
+
+def test_pictures_with_much_beside_their_pixels_are_read_or_listed(tmp_path):
+    for name, content in odd_pictures():
+        (tmp_path / name).write_bytes(content)
+    images = ImageSet.open(tmp_path, size=8, timeout=600)
+    reasons = {item.id: item.reason for item in images.skipped}
+    assert set(reasons) | set(images.ids) == {name for name, _ in odd_pictures()}
+    assert not any("crashed" in reason for reason in reasons.values())
