@@ -40,15 +40,16 @@ def disk(place: Path) -> Iterator[Callable[[str], None]]:
 
 def commands(place: Path) -> dict[str, Callable[[Path], list[Any]]]:
     """What writes, by its name: each puts what it needs on the disk, and gives the command."""
-    folder, other, whole = photos(place / "photos"), photos(place / "changed", seed=1), place / "whole"
+    folder, whole = photos(place / "photos", 30), place / "whole"
     run(*attributing(folder, whole, draws=4))
     index = ["index", folder, "--size", 32, "--jobs", 1, "-q", "-o"]
     run(*index, place / "begun")
     shutil.copytree(place / "begun", place / "updated")
-    run("index", other, *index[2:], place / "updated")
+    photos(folder)  # as many again
+    run(*index, place / "updated")
     network, pictures = tiny(place)
     trained = ["--train", pictures, "--model", network, "--epochs", 1, "--batch", 4]
-    truth = ["--queries", pictures, "--subsets", 2, "--loss-timesteps", 2, "--loss-draws", 1, "--method", "pixel"]
+    truth = ["--queries", pictures, "--subsets", 3, "--loss-timesteps", 2, "--loss-draws", 1, "--method", "pixel"]
 
     def on(to: Path, before: str, command: list[Any]) -> list[Any]:
         shutil.copytree(place / before, to / before, dirs_exist_ok=True)
@@ -56,7 +57,7 @@ def commands(place: Path) -> dict[str, Callable[[Path], list[Any]]]:
 
     return {
         "index": lambda to: [*index, to / "store"],
-        "update": lambda to: on(to, "begun", ["index", other, *index[2:]]),
+        "update": lambda to: on(to, "begun", index),
         "gc": lambda to: on(to, "updated", ["store", "gc"]),
         "attribute": lambda to: attributing(folder, to / "run", draws=4),
         "refine": lambda to: ["refine", whole, "--draws", 8, "-q", "-o", to / "refined"],
