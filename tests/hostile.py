@@ -63,6 +63,45 @@ def empty_webp(width: int = 16383, height: int = 3000) -> bytes:
     return b"RIFF" + struct.pack("<I", len(body)) + body
 
 
+def odd_pictures() -> Iterator[tuple[str, bytes]]:
+    """Small pictures with very much beside their pixels, or with something that leads back to itself."""
+
+    def file(kind: str) -> bytes:
+        stream = io.BytesIO()
+        Image.new("RGB" if kind != "GIF" else "P", (8, 8)).save(stream, kind)
+        return stream.getvalue()
+
+    def png(*more: bytes) -> bytes:
+        return file("PNG")[:33] + b"".join(more) + file("PNG")[33:]
+
+    flood = zlib.compress(bytes(300_000_000), 9)
+    orientation = struct.pack("<HHII", 0x112, 3, 1, 6)
+    for name, begin in (("iCCP", b"x\0\0"), ("zTXt", b"x\0\0"), ("iTXt", b"x\0\1\0\0\0")):
+        yield f"a flood in {name}.png", png(chunk(name.encode(), begin + flood))
+    yield "texts.png", png(*(chunk(b"tEXt", b"k%d\0v" % number) for number in range(100_000)))
+    yield "chunks of nothing.png", png(*[chunk(b"abCd", b"")] * 200_000)
+    yield "data of nothing.png", png(*[chunk(b"IDAT", b"")] * 200_000)
+    yield "frames without end.png", png(chunk(b"acTL", struct.pack(">II", 2**31 - 1, 0)))
+    exif = b"II*\0\x08\0\0\0" + struct.pack("<H", 65535) + orientation * 65535 + bytes(4)
+    yield "orientations.png", png(chunk(b"eXIf", exif))
+    gif, jpeg = file("GIF"), file("JPEG")
+    frame = gif.index(b",")
+    yield "comments.gif", gif[:frame] + b"!\xfe\x01a\0" * 500_000 + gif[frame:]
+    yield "frames.gif", gif[:-1] + gif[frame:-1] * 100_000 + b";"
+    yield "a canvas of 85 million pixels.gif", gif[:6] + struct.pack("<HH", 65535, 1300) + gif[10:]
+    yield "segments.jpg", jpeg[:2] + b"\xff\xe1\0\x08Exif\0\0" * 100_000 + jpeg[2:]
+    yield "filling.jpg", jpeg[:2] + b"\xff" * 5_000_000 + jpeg[2:]
+    yield (
+        "a page that is no picture.png",
+        b"<svg xmlns='http://www.w3.org/2000/svg'><image href='file:///etc/passwd'/></svg>",
+    )
+    tags = ((256, 3, 1, 8), (257, 3, 1, 8), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1), (273, 4, 1, 200))
+    tags += ((278, 3, 1, 8), (279, 4, 1, 64), (0x8769, 4, 1, 8))
+    fields = b"".join(struct.pack("<HHII", *tag) for tag in tags)
+    circle = b"II*\0" + struct.pack("<IH", 8, len(tags)) + fields + struct.pack("<I", 8)
+    yield "a list that is its own next.tif", circle + bytes(300)
+
+
 #: What a field of a manifest may be replaced by.
 FORGED = [None, "\x1b[31m", -1, 0, [], {}, 1e308, True, 10**30, [[[]]], float("nan"), ["a"], {"a": 1}, "deleted"]
 
@@ -165,3 +204,48 @@ def zipped(**members: bytes) -> bytes:
         for name, content in members.items():
             archive.writestr(f"{name}.npy", content)
     return stream.getvalue()
+
+
+def tar_header(name: bytes, size: int, kind: bytes) -> bytes:
+    """The header of a member of a tar archive, with a right checksum."""
+    header = bytearray(512)
+    header[: len(name)] = name
+    header[100:108] = b"0000644\0"
+    numbers = size.to_bytes(12, "big", signed=True)
+    header[124:136] = b"%011o\0" % size if 0 <= size < 8**11 else bytes([numbers[0] | 0x80]) + numbers[1:]
+    header[136:148] = b"00000000000\0"
+    header[156:157] = kind
+    header[257:265] = b"ustar\00000"
+    header[148:156] = b"%06o\0 " % (sum(header) + 8 * 32)
+    return bytes(header)
+
+
+def padded(content: bytes) -> bytes:
+    """Filled up to whole blocks of a tar archive."""
+    return content + bytes(-len(content) % 512)
+
+
+def pax(**fields: str) -> bytes:
+    """A header of a tar archive with further fields for the next member; ``__`` is a dot."""
+    records = b""
+    for name, value in fields.items():
+        record = f" {name.replace('__', '.')}={value}\n".encode()
+        length = len(record) + 1
+        while len(str(length)) + len(record) != length:
+            length += 1
+        records += str(length).encode() + record
+    return tar_header(b"pax", len(records), b"x") + padded(records)
+
+
+def hostile_tars() -> Iterator[tuple[str, bytes]]:
+    """Small archives without a picture, made to break their reader or to take memory."""
+    picture, end = tar_header(b"a.png", 0, b"0"), bytes(1024)
+    for kind, body in ((b"L", b"a" * 12), (b"x", b"12 path=aaa\n"), (b"g", b"12 path=aaa\n")):
+        yield f"a chain of headers, {kind.decode()}", (tar_header(b"n", 12, kind) + padded(body)) * 3000 + picture + end
+    sparse = {"GNU__sparse__major": "1", "GNU__sparse__minor": "0", "GNU__sparse__name": "a.png"}
+    claim = pax(**sparse, GNU__sparse__realsize=str(2**30 - 1)) + tar_header(b"a.png", 512, b"0")
+    yield "a gigabyte of nothing", claim + padded(b"0\n") + end
+    yield "a map without numbers", claim + padded(b"100000000\n") + end
+    yield "numbers that are none", pax(**sparse, GNU__sparse__realsize="x") + tar_header(b"a.png", 512, b"0") + end
+    yield "more than there can be", tar_header(b"a.txt", 2**80, b"0") + picture + end
+    yield "less than nothing", tar_header(b"a.txt", -512, b"0") + picture + end

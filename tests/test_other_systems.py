@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import patchtrace as pt
-from patchtrace.images.store import pool
+from patchtrace.images import contained
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def pixels_of(images):
 
 def test_without_processes_with_limits_a_folder_has_the_same_images(photos, monkeypatch):
     usual = pt.ImageSet.open(photos, size=8)
-    monkeypatch.setattr(pool, "CONTAINED", False)
-    monkeypatch.setattr(pool.subprocess, "Popen", None)  # to start one fails
+    monkeypatch.setattr(contained, "CONTAINED", False)
+    monkeypatch.setattr(contained.subprocess, "Popen", None)  # to start one fails
     here = pt.ImageSet.open(photos, size=8)
     np.testing.assert_array_equal(pixels_of(here), pixels_of(usual))
     assert here.ids == usual.ids

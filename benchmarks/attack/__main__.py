@@ -15,11 +15,14 @@ from benchmarks.attack.rows import RESULTS
 
 PARTS = {
     "server": "The page",
+    "requests": "Requests to the page",
     "files": "Images",
+    "archives": "Archives and tables of images",
     "readers": "Other files",
     "numbers": "Bad numbers",
     "runs": "Stores and runs",
     "kills": "Kills",
+    "disks": "Disks",
     "cluster": "Clusters",
     "busy": "Busy machines",
 }
@@ -38,7 +41,7 @@ def table() -> str:
             continue
         lines += ["| what | times | what happened | |", "|---|---|---|---|"]
         for row in json.loads(path.read_text(encoding="utf-8")):
-            held = "not tried" if row["tries"] == 0 else "held" if row["held"] else "**broke**"
+            held = "**broke**" if not row["held"] else "held" if row["tries"] else "not tried"
             lines.append(f"| {row['what']} | {row['tries']:,} | {row['outcome']} | {held} |".replace("\n", " "))
         lines.append("")
     return "\n".join(lines) + "\n"

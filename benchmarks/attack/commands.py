@@ -38,7 +38,7 @@ def begun(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
     )
 
 
-def ended(process: subprocess.Popen[bytes], seconds: float = 300) -> Ended:
+def ended(process: subprocess.Popen[bytes], seconds: float = 900) -> Ended:
     """How it ended; one that does not is killed, and has no exit code that is meant."""
     try:
         out, err = process.communicate(timeout=seconds)

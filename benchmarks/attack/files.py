@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from benchmarks.attack.commands import run
 from benchmarks.attack.rows import campaign, row
+from hostile import odd_pictures
 from PIL import Image, features
 
 from patchtrace import Decoding, ImageSet, PatchtraceError, Store
@@ -101,6 +102,26 @@ def mutated(place: Path) -> None:
     )
 
 
+def odd(place: Path) -> None:
+    """Pictures with very much beside their pixels."""
+    folder = place / "odd"
+    folder.mkdir()
+    for name, content in odd_pictures():
+        (folder / name).write_bytes(content)
+    done = run("index", folder, "-o", place / "odd.store", "--size", 8, "--timeout", 60, "-q")
+    opened = ImageSet.open(folder, decoding=RULES)
+    stored = ImageSet.open(place / "odd.store")
+    count = len(list(folder.iterdir()))
+    slow = [item.id for item in stored.skipped if "took more than" in item.reason]
+    held = done.fine and not slow and len(stored) + len(stored.skipped) == count and stored.ids == opened.ids
+    row(
+        "pictures with floods in text and profiles, 100,000 frames or segments, lists that lead to themselves",
+        count,
+        f"{len(stored)} read, {len(stored.skipped)} listed with a reason, {len(slow)} because of their time",
+        held,
+    )
+
+
 NAMES = [
     *(
         b"a\nb.png",
@@ -158,6 +179,8 @@ def names(place: Path) -> None:
     report = (place / "report.html").read_text(encoding="utf-8")
     if "<script>alert(1)" in report or "<img src=x" in report:
         problems.append("markup reaches the report")
+    if any(mark in report for mark in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"):
+        problems.append("a mark that turns the line reaches the report")
     row(
         "hostile file names (newlines, escape sequences, not UTF-8, 255 bytes, right-to-left, markup, formulas)",
         len(NAMES),
@@ -315,4 +338,4 @@ def large(place: Path) -> None:
 
 
 if __name__ == "__main__":
-    campaign("files", mutated, names, kinds, changing, many, large)
+    campaign("files", mutated, odd, names, kinds, changing, many, large)

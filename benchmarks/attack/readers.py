@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from benchmarks.attack.commands import run
 from benchmarks.attack.files import encoded, mutant
+from benchmarks.attack.kills import tiny
 from benchmarks.attack.rows import campaign, row
 from benchmarks.attack.runs import attributing, flipped, photos
 from hostile import FORGED, hostile_files, tampered
@@ -28,6 +29,7 @@ from PIL import Image
 
 from patchtrace import Autoencoder, Decoding, ImageSet, PatchtraceError, Store
 from patchtrace.cache import digest
+from patchtrace.diffusion import Denoiser
 from patchtrace.evaluate import GroundTruth, make_subsets
 from patchtrace.evaluate.score_files import read_scores
 from patchtrace.evaluate.truth import read_subsets
@@ -295,6 +297,30 @@ def latents(place: Path) -> None:
     )
 
 
+def models(place: Path) -> None:
+    """A flipped bit in every file of a trained model."""
+    network, pictures = tiny(place)
+    whole = place / "model"
+    run("train", "--train", pictures, "--model", network, "--epochs", 1, "--batch", 4, "-q", "-o", whole)
+    asked = ImageSet.open(pictures)
+    loss = Denoiser.load(whole).loss(asked, timesteps=2)
+    tries, noticed, broken = 0, 0, []
+    files = [path for path in whole.rglob("*") if path.is_file()]
+    for path in flipped(files, 15):
+        tries += 1
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                if not np.array_equal(Denoiser.load(whole).loss(asked, timesteps=2), loss):
+                    broken.append(path.name)
+        except PatchtraceError:
+            noticed += 1
+        except Exception as error:
+            broken.append(f"{path.name}: {error!r}"[:200])
+    outcome = f"{noticed} noticed, {tries - noticed - len(broken)} without effect"
+    row(f"a flipped bit in each of {len(files)} files of a trained model", tries, said_of(broken, outcome), not broken)
+
+
 def beside(place: Path) -> None:
     """Damaged pictures as decoys and as controls."""
     folder, kinds, rng = photos(place / "photos", 20), encoded(), random.Random(SEED)
@@ -319,4 +345,4 @@ def beside(place: Path) -> None:
 
 
 if __name__ == "__main__":
-    campaign("readers", mutated, hostile, nulls, latents, beside)
+    campaign("readers", mutated, hostile, nulls, latents, models, beside)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,18 @@ def campaign(name: str, *attacks: Callable[[Path], None]) -> None:
     """
     for attack in attacks:
         if attack.__name__ in (sys.argv[1:] or [attack.__name__]):
-            with tempfile.TemporaryDirectory() as place:
-                attack(Path(place))
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+                try:
+                    attack(Path(place))
+                except Exception as error:  # the attacks after it are tried all the same
+                    traceback.print_exc()
+                    said = next(iter(str(error).splitlines()), "")[:200]
+                    row(
+                        f"{name} {attack.__name__}",
+                        0,
+                        f"could not be tried to its end: {type(error).__name__} {said}",
+                        False,
+                    )
             _keep(name)
 
 

@@ -1,4 +1,4 @@
-"""Attacks on stores and runs: kills (more in kills.py), full disks, damage, forgery, several processes. 8 minutes.
+"""Attacks on stores and runs: kills (more in kills.py), damage, forgery, several processes. 6 minutes.
 
 .venv/bin/python -m benchmarks.attack.runs              # everything
 .venv/bin/python -m benchmarks.attack.runs kill flip    # some of it; the rows of the others stay
@@ -11,10 +11,8 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +92,7 @@ def kill(place: Path) -> None:
         done = run(*attributing(folder, output))
         if not done.fine or content(output) != wanted:
             broken.append(f"{done.code} {done.err[-200:]}")
-    row("kill -9 of attribute at random moments, twice in each run", hits, _said(broken, "the same bytes"), not broken)
+    row("kill -9 of attribute at random moments, twice in each run", hits, said(broken, "the same bytes"), not broken)
 
     broken, hits = [], 0
     refine = ["--draws", 200, "--threads", 1, "-q"]
@@ -117,7 +115,7 @@ def kill(place: Path) -> None:
         done = run("refine", output, *refine)
         if not done.fine or content(output) != content(once):
             broken.append(f"{done.code} {done.err[-200:]}")
-    row("kill -9 of refine at random moments", hits, _said(broken, "the same bytes"), not broken)
+    row("kill -9 of refine at random moments", hits, said(broken, "the same bytes"), not broken)
 
 
 def evidence(place: Path) -> None:
@@ -139,7 +137,7 @@ def evidence(place: Path) -> None:
         if again.code != 0 or {path.name for path in output.iterdir()} != files:
             broken.append(f"again: {again.code} {again.err[-200:]}")
     what = "Ctrl-C at random moments of attribute with a null, decoys, groups and verdicts"
-    row(what, hits, _said(broken, "a sentence and exit code 130; then whole"), not broken)
+    row(what, hits, said(broken, "a sentence and exit code 130; then whole"), not broken)
 
     calibrating = ["calibrate", "--train", folder, "--size", 16, "--count", 60, "--threads", 1, "-q"]
     _, seconds = timed([*calibrating, "-o", place / "null"])
@@ -151,64 +149,11 @@ def evidence(place: Path) -> None:
         done = run(*calibrating, "-o", output)
         if done.code != 0 or (output / "rows.npy").read_bytes() != wanted:
             broken.append(f"{done.code} {done.err[-200:]}")
-    row("kill -9 of calibrate at random moments", hits, _said(broken, "the same bytes"), not broken)
+    row("kill -9 of calibrate at random moments", hits, said(broken, "the same bytes"), not broken)
 
 
-def _said(broken: list[str], else_: str) -> str:
+def said(broken: list[str], else_: str) -> str:
     return "; ".join(broken[:3]) or else_
-
-
-@contextmanager
-def disk(place: Path, size: str) -> Iterator[Callable[[str], None]]:
-    """A small disk at a place; what is given is called with other options for it."""
-    place.mkdir(exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], check=True)
-
-    def again(options: str) -> None:
-        subprocess.run(["mount", "-o", f"remount,{options}", place], check=True)
-
-    try:
-        yield again
-    finally:
-        subprocess.run(["umount", place], check=True)
-
-
-def full(place: Path) -> None:
-    """A disk that is full or read-only: a sentence, and after that the same command ends well."""
-    if os.geteuid() != 0:
-        print("full: only root can make small disks; left out")
-        return
-    folder = photos(place / "photos")
-    whole = place / "whole"
-    run(*attributing(folder, whole, draws=4))
-    commands: dict[str, Callable[[Path], list[Any]]] = {
-        "index": lambda to: ["index", folder, "-o", to / "store", "--size", 64, "--jobs", 1, "-q"],
-        "attribute": lambda to: attributing(folder, to / "run", draws=4),
-        "refine": lambda to: ["refine", whole, "--draws", 8, "-q", "-o", to / "refined"],
-        "attribute with evidence": lambda to: evidently(folder, to / "evidence"),
-        "calibrate": lambda to: ["calibrate", "--train", folder, "--size", 16, "--count", 20, "-q", "-o", to / "null"],
-    }
-    for problem in ("full", "read-only"):
-        tries, broken = 0, []
-        for name, command in commands.items():
-            for size in ("16k", "40k", "80k") if problem == "full" else ("50m",):
-                with disk(place / "disk", size) as again:
-                    if problem == "read-only":
-                        again("ro")
-                    done = run(*command(place / "disk"))
-                    tries += 1
-                    if done.code not in (0, 1) or not done.fine or len(done.err) > 2000:  # 0: it was just enough
-                        broken.append(f"{name} on {size}: {done.code} {done.err[-200:]}")
-                    again("rw,size=50m")
-                    done = run(*command(place / "disk"))
-                    if done.code != 0:
-                        broken.append(f"{name} again: {done.code} {done.err[-200:]}")
-        row(
-            f"a {problem} disk under {', '.join(commands)}",
-            tries,
-            _said(broken, "a sentence; then resumed"),
-            not broken,
-        )
 
 
 def together(place: Path) -> None:
@@ -225,7 +170,7 @@ def together(place: Path) -> None:
     row(
         "two writers of one store at once",
         6,
-        _said(broken, f"{refused} refused in a sentence, store whole"),
+        said(broken, f"{refused} refused in a sentence, store whole"),
         not broken,
     )
     opens, broken = 0, []
@@ -244,7 +189,7 @@ def together(place: Path) -> None:
     row(
         "a store opened and read in full during updates and gc",
         opens,
-        _said(broken, "one whole state each"),
+        said(broken, "one whole state each"),
         not broken,
     )
 
@@ -281,14 +226,14 @@ def flip(place: Path) -> None:
             except PatchtraceError:
                 noticed += 1
         outcome = f"{noticed} noticed, {tries - noticed - len(silent)} without effect"
-        row(f"a flipped bit in each of {len(files)} files of a {kind}", tries, _said(silent, outcome), not silent)
+        row(f"a flipped bit in each of {len(files)} files of a {kind}", tries, said(silent, outcome), not silent)
 
 
-def flipped(files: list[Path]) -> Iterator[Path]:
-    """Each file a few times, with one bit of it flipped; then it is as it was."""
+def flipped(files: list[Path], times: int = FLIPS) -> Iterator[Path]:
+    """Each file so many times, with one bit of it flipped; then it is as it was."""
     for path in files:
         raw = path.read_bytes()
-        for _ in range(FLIPS):
+        for _ in range(times):
             changed = bytearray(raw)
             changed[RANDOM.randrange(len(raw))] ^= 1 << RANDOM.randrange(8)
             path.write_bytes(changed)
@@ -318,7 +263,7 @@ def forged(place: Path) -> None:
     row(
         "results with a forged field and right checksums",
         tries,
-        _said(broken, f"{refused} refused in a sentence"),
+        said(broken, f"{refused} refused in a sentence"),
         not broken,
     )
 
@@ -343,10 +288,10 @@ def times(place: Path) -> None:
     row(
         "files that change with times of 1970, earlier, in the future, and as before",
         4,
-        _said(broken, "seen"),
+        said(broken, "seen"),
         not broken,
     )
 
 
 if __name__ == "__main__":
-    campaign("runs", kill, evidence, full, together, flip, forged, times)
+    campaign("runs", kill, evidence, together, flip, forged, times)

@@ -135,7 +135,7 @@ def still_works(served: Served) -> bool:
     while (taken := submit(served.site, picture((64, 64)))).status_code == 429 and time.monotonic() < until:
         time.sleep(0.5)
     return (
-        taken.status_code == 202 and wait_for(served.site, taken.json()["id"], "done", seconds=300)["state"] == "done"
+        taken.status_code == 202 and wait_for(served.site, taken.json()["id"], "done", seconds=900)["state"] == "done"
     )
 
 
@@ -253,7 +253,7 @@ def streams(_: Path) -> None:
 def unread(_: Path) -> None:
     with server() as (served, _), Probe(served) as probe:
         identity = submit(served.site, picture((64, 64))).json()["id"]
-        wait_for(served.site, identity, "done")
+        wait_for(served.site, identity, "done", seconds=900)
         before = served.memory("VmRSS")
         with connections(served, 60) as greedy:
             for each in greedy:
@@ -358,7 +358,7 @@ def files(_: Path) -> None:
             else:
                 victim.write_bytes(picture((128, 128), seed=number))
             identity = submit(served.site, data).json()["id"]
-            wait_for(served.site, identity, "done", seconds=60)
+            wait_for(served.site, identity, "done", seconds=900)
             view = served.site.get(f"/api/queries/{identity}/view").json()
             shown = next(image for image in view["images"] if image["id"] == victim.name)
             wrong += shown["frame"] != shown["pixels"]  # a large picture could only come from the file

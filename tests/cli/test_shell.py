@@ -210,3 +210,31 @@ def test_pages_render_without_a_warning_and_say_what_the_help_says(tmp_path):
     shown = run(man, "-l", str(tmp_path / "patchtrace-index.1"), MANWIDTH="80", MANPAGER="cat").stdout
     assert "--follow-symlinks" in shown
     assert described(cli.commands["index"])[1][0] in shown
+
+
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)], ids=["stdout", "stderr", "all"])
+def test_closed_streams_are_no_obstacle(tmp_path, photos, query, closed):
+    """As some programs start others; what is opened must not take their place and get what is printed."""
+    command = [sys.executable, "-m", "patchtrace", "attribute", query, "--train", photos, "--draws", "2"]
+    ends = [f"{number}>&-" for number in closed]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {" ".join(ends)}', "sh", *command, "--no-verdicts", "-o", tmp_path / "run"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "run" / "scores.npy").is_file()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_a_full_disk_behind_the_output_is_told(photos, query):
+    command = [sys.executable, "-m", "patchtrace", "attribute", query, "--train", photos, "--draws", "2"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*command, "--no-verdicts", "-q"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -152,6 +152,21 @@ def test_a_flipped_bit_in_the_weights_is_noticed(tmp_path, tiny, pictures, part)
         Denoiser.load(tmp_path / "model")
 
 
+@pytest.mark.parametrize(
+    ("file", "field", "value"),
+    [("unet/config.json", "norm_eps", 1e-3), ("scheduler/scheduler_config.json", "beta_end", 0.03)],
+)
+def test_a_changed_number_in_the_description_of_a_model_is_noticed(tmp_path, tiny, pictures, file, field, value):
+    """The weights fit as before, and the model gives other pictures."""
+    train(pictures, tmp_path / "model", Training(model=tiny, epochs=1, batch=5))
+    path = tmp_path / "model" / file
+    fields = json.loads(path.read_text())
+    assert fields[field] != value
+    path.write_text(json.dumps({**fields, field: value}))
+    with pytest.raises(PatchtraceError, match="is not what was saved with its weights"):
+        Denoiser.load(tmp_path / "model")
+
+
 @pytest.mark.parametrize("content", [b"{", b"[" * 100_000, b'{"prediction_type": []}', b'{"beta_start": "x"}'])
 @pytest.mark.parametrize("file", ["scheduler/scheduler_config.json", "unet/config.json"])
 def test_damaged_descriptions_of_a_model_are_refused(tmp_path, tiny, pictures, file, content):

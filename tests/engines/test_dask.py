@@ -403,6 +403,32 @@ def test_a_scheduler_that_is_lost_while_it_answers_is_told(two):
         list(work._collected([Answering()]))
 
 
+def test_a_scheduler_that_is_lost_before_it_is_used_is_told(monkeypatch):
+    """It answered a moment ago."""
+    monkeypatch.setattr(dask_work, "TIMEOUT", 0.5)
+    monkeypatch.setattr(dask_work, "_unreachable", lambda address: "")
+    with pytest.raises(PatchtraceError, match="cannot reach a scheduler"):
+        NDA(RECIPE, compute=Compute(cluster="tcp://127.0.0.1:9")).fit(TRAIN).attribute(QUERIES)
+
+
+@pytest.mark.parametrize("error", [OSError("Timed out trying to connect"), CommClosedError("closed")])
+@pytest.mark.parametrize("asked", ["nthreads", "submit", "run_on_scheduler"])
+def test_a_scheduler_that_is_lost_is_told_whatever_it_is_asked(two, monkeypatch, asked, error):
+    """The loss is noticed by whichever question comes next; here a stand-in for that moment."""
+
+    def fail(*_, **__):
+        raise error
+
+    work = dask_work.DaskWork(two, native_work(ImageSet.open(TRAIN)))
+    monkeypatch.setattr(two, asked, fail)
+    with pytest.raises(PatchtraceError, match="scheduler is gone"):
+        {
+            "nthreads": work.slots,
+            "submit": lambda: work._ask(len, None),
+            "run_on_scheduler": work._give_up_silent_workers,
+        }[asked]()
+
+
 def test_without_dask_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(PatchtraceError, match=r"patchtrace\[cluster\]"):

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from patchtrace.errors import PatchtraceError
-from patchtrace.images import Decoding, ImageSet, Store
+from patchtrace.images import Decoding, ImageSet, Store, contained
 from patchtrace.images.store import pool, worker
 
 #: What a decoder does with a file that begins so.
@@ -49,8 +49,8 @@ def photos(tmp_path):
 @pytest.fixture
 def hostile(monkeypatch):
     """Decoders that obey the first word of a file."""
-    program = pool.PROGRAM.replace("main()", DECODE.format(hostile=HOSTILE))
-    monkeypatch.setattr(pool, "PROGRAM", program)
+    program = contained.PROGRAM.replace("main()", DECODE.format(hostile=HOSTILE))
+    monkeypatch.setattr(contained, "PROGRAM", program)
 
 
 def test_the_rest_goes_on(tmp_path, photos, hostile, monkeypatch):
@@ -63,7 +63,7 @@ def test_the_rest_goes_on(tmp_path, photos, hostile, monkeypatch):
         started.append(popen(*arguments, **options))
         return started[-1]
 
-    monkeypatch.setattr(pool.subprocess, "Popen", watched)
+    monkeypatch.setattr(contained.subprocess, "Popen", watched)
     done = Store(tmp_path / "store").update([photos], decoding=Decoding(size=(8, 8)), jobs=2, timeout=3)
     reasons = {lost.id.removesuffix(".png").removeprefix("05-"): lost.reason for lost in done.skipped}
     assert reasons["abort"] == "the decoder crashed (SIGABRT)"
@@ -107,14 +107,14 @@ def test_long_payloads_and_long_answers_do_not_block_each_other(tmp_path):
 
 
 def test_a_decoder_that_does_not_start_is_no_fault_of_the_images(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr(pool, "PROGRAM", "import no_such_module")
+    monkeypatch.setattr(contained, "PROGRAM", "import no_such_module")
     with pytest.raises(PatchtraceError, match=r"did not start.*no_such_module"):
         Store(tmp_path / "store").update([photos], decoding=Decoding(size=(8, 8)))
 
 
 def test_a_decoder_that_never_gets_ready_is_not_waited_for(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr(pool, "PROGRAM", "import time; time.sleep(1000)")
-    monkeypatch.setattr(pool, "START", 0.5)
+    monkeypatch.setattr(contained, "PROGRAM", "import time; time.sleep(1000)")
+    monkeypatch.setattr(contained, "START", 0.5)
     with pytest.raises(PatchtraceError, match=r"did not start \(its start took more than 0.5 seconds\)"):
         Store(tmp_path / "store").update([photos], decoding=Decoding(size=(8, 8)))
 
@@ -127,14 +127,16 @@ def test_a_pipe_among_the_files_is_not_waited_for(photos, tmp_path):
 
 def test_a_decoder_ends_by_itself_when_its_parent_is_gone(photos, hostile, monkeypatch):
     """A parent that was killed cannot end a decoder that hangs; an alarm does."""
-    monkeypatch.setattr(pool, "PROGRAM", pool.PROGRAM.replace("\ndecode =", "\nworker.GRACE = 0\ndecode ="))
+    monkeypatch.setattr(
+        contained, "PROGRAM", contained.PROGRAM.replace("\ndecode =", "\nworker.contained.GRACE = 0\ndecode =")
+    )
     (photos / "00.png").write_bytes(b"spin")
     decoders = pool.Pool(Decoding(), 1, timeout=1)
     worker = decoders._start()
     decoders._waiting.append(pool.Task("00", photos / "00.png"))
     decoders._hand_out()
     try:
-        assert worker.process.wait(30) == -14  # SIGALRM
+        assert worker.contained.process.wait(30) == -14  # SIGALRM
     finally:
         decoders.__exit__()
 

@@ -141,8 +141,8 @@ def test_the_time_limit_leaves_some_for_the_closer_look(opened, train, monkeypat
 
 
 def test_where_no_process_can_be_limited_the_page_takes_no_uploads(monkeypatch):
-    from patchtrace.images.store import pool
+    from patchtrace.images import contained
 
-    monkeypatch.setattr(pool, "CONTAINED", False)
+    monkeypatch.setattr(contained, "CONTAINED", False)
     with pytest.raises(PatchtraceError, match="Linux and macOS only: use `patchtrace attribute --report`"):
         LocalServer(None)  # type: ignore[arg-type]  # it does not come to that

@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 from server.fakes import Work, client_of, picture, running, submit, wait_for
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from patchtrace import Compute, Stopping
 from patchtrace.demo import postcards
@@ -133,6 +134,19 @@ def test_a_body_of_100_mb_is_refused_before_any_of_it_is_sent():
         answer, _ = raw(server, head)
         assert answer.startswith(b"HTTP/1.1 413 ")
         assert b"too_large" in answer
+
+
+def test_a_body_without_a_length_is_refused_and_its_chunks_are_not_looked_at(monkeypatch):
+    """To read chunks of a byte each would take all of the server's time: here, an hour."""
+    fed = []
+    receive = H11Protocol.data_received
+    monkeypatch.setattr(H11Protocol, "data_received", lambda self, data: (fed.append(len(data)), receive(self, data)))
+    with running(Work()) as server:
+        head = "POST /api/queries HTTP/1.1\r\nContent-Type: image/png\r\nTransfer-Encoding: chunked"
+        answer, _ = raw(server, head, b"1\r\nx\r\n" * 1_000_000)
+        assert answer.startswith(b"HTTP/1.1 411 ")
+        assert b"length_required" in answer
+    assert sum(fed) < 1000
 
 
 @pytest.mark.parametrize("length", [f"Content-Length: {HUGE}", "Transfer-Encoding: chunked"])

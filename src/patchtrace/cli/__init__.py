@@ -176,6 +176,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a command and leave with an exit code that scripts can trust."""
     if wanted := os.environ.get(COMPLETE):  # a shell asks how a command line could go on
         sys.exit(shell_complete(cli, {}, PROGRAM, COMPLETE, wanted))
+    _fill_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # an id the terminal cannot show must not end the run
     with warnings.catch_warnings():
@@ -189,6 +190,17 @@ def main(arguments: list[str] | None = None) -> None:
         except BaseException as error:
             code = _exit_code(error)
     sys.exit(code)
+
+
+def _fill_streams() -> None:
+    """Put nothing in place of streams that were closed: else a file that is opened would take the place of one."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # until the process ends
+    sys.stderr = sys.stderr or sys.stdout
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

@@ -16,7 +16,7 @@ from patchtrace.diffusion import CONFIGURATIONS
 from patchtrace.diffusion.training import Precision
 from patchtrace.engines import engine_names
 from patchtrace.images.arrays import LAYOUTS
-from patchtrace.images.store.pool import TIMEOUT
+from patchtrace.images.contained import TIMEOUT
 from patchtrace.methods import METHODS
 from patchtrace.recipe import DEFAULT_SECONDS, PRESETS
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from patchtrace.cache import digest
 from patchtrace.checks import choice
 from patchtrace.diffusion.checksum import SHA256, checksum
 from patchtrace.diffusion.models import diffusers, read_configuration
@@ -85,8 +86,9 @@ class Denoiser:
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             write_json(directory / name, content)
         weights = {name: value.detach().cpu().contiguous() for name, value in self.model.state_dict().items()}
+        sums = {SHA256: checksum(weights), **_descriptions(directory / "unet", directory)}
         with replacing(directory / "unet" / WEIGHTS) as temporary:
-            save_file(weights, temporary, metadata={"format": "pt", SHA256: checksum(weights)})
+            save_file(weights, temporary, metadata={"format": "pt", **sums})
 
     @classmethod
     def load(cls, directory: str | Path, device: str = "cpu") -> Denoiser:
@@ -118,17 +120,23 @@ class Denoiser:
                 )
         try:
             with safe_open(unet / WEIGHTS, "pt") as file:
-                known = (file.metadata() or {}).get(SHA256)  # none if others have written it
+                known = file.metadata() or {}  # without checksums if others have written it
             model = diffusers().UNet2DModel.from_pretrained(
                 unet, use_safetensors=True, local_files_only=True, low_cpu_mem_usage=False
             )
         except Exception as error:  # a damaged file fails in many ways
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise PatchtraceError(f"no model can be read from {str(unet)!r}: {reason}") from error
-        if known is not None and known != checksum(model.state_dict()):
+        if SHA256 in known and known[SHA256] != checksum(model.state_dict()):
             raise PatchtraceError(
                 f"the weights in {str(unet)!r} do not match their checksum: delete the model and train it again"
             )
+        for name, found in _descriptions(unet, directory).items():
+            if known.get(name, found) != found:
+                raise PatchtraceError(
+                    f"{name} of the model in {str(directory)!r} is not what was saved with its weights: delete the "
+                    "model and train it again"
+                )
         return cls(model.to(device_named(device)).eval(), schedule)
 
     # --- loss ---
@@ -258,6 +266,12 @@ def query_noise(seed: int, query: int, count: int, shape: tuple[int, int, int]) 
     import torch
 
     return torch.from_numpy(np.random.default_rng([seed, query]).standard_normal((count, *shape), dtype=np.float32))
+
+
+def _descriptions(unet: Path, directory: Path) -> dict[str, str]:
+    """A hash of what each file beside the weights says, by the name of the file; of those that are there."""
+    places = (unet / "config.json", directory / "scheduler" / "scheduler_config.json")
+    return {place.name: digest(json.loads(place.read_text("utf-8"))) for place in places if place.is_file()}
 
 
 def _scheduler_fields(schedule: Schedule) -> dict[str, Any]:

@@ -84,13 +84,18 @@ def connected(address: str, *, memory: int) -> Iterator[Client]:
             yield client
         return
     with _silent():
-        if reason := _unreachable(address):
+        reason = _unreachable(address)
+        try:
+            client = None if reason else Client(address, timeout=TIMEOUT)
+        except OSError as error:  # it was there a moment ago
+            client, reason = None, str(error)
+        if client is None:
             gc.collect()  # a connection that was never made must go now: later it could lock up the next one
             raise PatchtraceError(
                 f"cannot reach a scheduler at {address!r} ({reason}): use the address that dask-scheduler prints, "
                 "such as tcp://host:8786, or local:N"
             )
-        with Client(address, timeout=TIMEOUT) as client:
+        with client:
             yield client
 
 
@@ -138,13 +143,29 @@ def _silent() -> Iterator[None]:
             logger.setLevel(level)
 
 
+@contextmanager
+def _needing_the_scheduler() -> Iterator[None]:
+    """The loss of the scheduler in words, by whichever error it is noticed first."""
+    from distributed.client import ClosedClientError, FutureCancelledError
+
+    try:
+        yield
+    except (FutureCancelledError, ClosedClientError, OSError) as error:  # a connection that is closed is an OSError
+        raise _gone(error) from error
+
+
+def _gone(error: Exception) -> PatchtraceError:
+    return PatchtraceError(f"the scheduler is gone ({error}): with -o the same command resumes the run")
+
+
 def _threads_of_a_task(client: Client, threads: int | None) -> int:
     """One for each thread of a worker; workers that were started here share the processors."""
     from dask.system import CPU_COUNT
 
     if client.cluster is None:
         return threads or 1
-    return max(1, (threads or int(CPU_COUNT)) // max(1, len(client.nthreads())))
+    with _needing_the_scheduler():
+        return max(1, (threads or int(CPU_COUNT)) // max(1, len(client.nthreads())))
 
 
 class _Setup(NamedTuple):
@@ -226,7 +247,8 @@ class DaskWork:
     def _workers(self) -> list[int]:
         """Threads of each worker, asked for once a second at most: each time the scheduler has to answer."""
         if time.monotonic() - self.asked > 1:
-            self.asked, self.threads = time.monotonic(), list(map(int, self.client.nthreads().values()))
+            with _needing_the_scheduler():
+                self.asked, self.threads = time.monotonic(), list(map(int, self.client.nthreads().values()))
         return self.threads
 
     def begin(self, job: Job) -> Iterator[_Group]:
@@ -241,7 +263,8 @@ class DaskWork:
             for start in range(0, len(train), some):
                 stop = min(start + some, len(train))
                 part = replace(train.subset(range(start, stop)), files=(), skipped=(), remarks=())
-                answers = self.client.submit(_compare, part, sent, size, self.setup, pure=False, retries=2)
+                with _needing_the_scheduler():
+                    answers = self.client.submit(_compare, part, sent, size, self.setup, pure=False, retries=2)
                 group.units.append(_Unit(stop - start, answers, self._ask(_normalisers, answers, run)))
             yield group
 
@@ -277,7 +300,8 @@ class DaskWork:
 
     def _ask(self, question: Callable[..., Any], answer: Future, *arguments: Any) -> Future:
         """Submit work on answers, before further comparisons: it is short, and frees memory."""
-        return self.client.submit(question, answer, *arguments, pure=False, priority=10)
+        with _needing_the_scheduler():
+            return self.client.submit(question, answer, *arguments, pure=False, priority=10)
 
     def _collected(self, futures: list[Future]) -> Iterator[tuple[int, Any]]:
         """The number and the result of each as it comes.
@@ -316,9 +340,7 @@ class DaskWork:
                     f"several workers died over the same task ({error}): give them more memory, or reduce memory="
                 ) from error
             except (FutureCancelledError, CommClosedError) as error:  # as it is noticed here first, or there
-                raise PatchtraceError(
-                    f"the scheduler is gone ({error}): with -o the same command resumes the run"
-                ) from error
+                raise _gone(error) from error
             except ModuleNotFoundError as error:
                 raise PatchtraceError(f"a worker lacks a package ({error}): install patchtrace on it") from error
 
@@ -326,7 +348,8 @@ class DaskWork:
         self.watch.remark(f"{self.done} tasks, {len(self._workers())} workers")
 
     def _give_up_silent_workers(self) -> None:
-        self.client.run_on_scheduler(_remove_silent, seconds=PATIENCE)
+        with _needing_the_scheduler():
+            self.client.run_on_scheduler(_remove_silent, seconds=PATIENCE)
 
 
 async def _remove_silent(seconds: float, dask_scheduler: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from patchtrace.errors import PatchtraceError
+from patchtrace.images import contained
 from patchtrace.images.decode import Decoding, Skipped, Unreadable, decode
 from patchtrace.images.encoding import Encoding, PixelType
 from patchtrace.images.folder_files import FolderFiles
@@ -17,7 +18,6 @@ from patchtrace.images.pixels import ArrayPixels
 from patchtrace.images.shapes import framed
 from patchtrace.images.sources.base import Entries, Opened, none_readable
 from patchtrace.images.sources.remote import fetched_ahead
-from patchtrace.images.store import pool as processes
 from patchtrace.images.store.item import Task
 from patchtrace.images.store.pool import Pool, default_jobs
 from patchtrace.latents import Autoencoder
@@ -83,7 +83,7 @@ def decoded_entries(
 def _tasks(entries: Entries, rules: Decoding) -> Iterator[Task]:
     """The images to decode in other processes. Those that Pillow has open cannot be sent, and are decoded here."""
     for (name, _), content in fetched_ahead(((entry, entry[1]) for entry in entries.stream), rules):
-        if isinstance(content, Path | bytes) and processes.CONTAINED:
+        if isinstance(content, Path | bytes) and contained.CONTAINED:
             yield Task(name, content)
             continue
         task = Task(name, content if isinstance(content, Path) else b"")

@@ -15,6 +15,7 @@ from PIL import Image
 from patchtrace.checks import positive, store, whole
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.arrays import picture
+from patchtrace.images.contained import TIMEOUT
 from patchtrace.images.decode import Decoding, Skipped, Unreadable, decode
 from patchtrace.images.encoding import encoded
 from patchtrace.images.entries import decoded_entries
@@ -22,7 +23,6 @@ from patchtrace.images.folder_files import FolderFiles, JoinedFiles
 from patchtrace.images.pixels import ArrayPixels, DownscaledPixels, JoinedPixels, Pixels, fingerprint
 from patchtrace.images.shapes import Extents, height_and_width, shortest_side
 from patchtrace.images.sources import base as sources
-from patchtrace.images.store.pool import TIMEOUT
 from patchtrace.images.store.reader import Originals
 from patchtrace.latents import Autoencoder, load_autoencoder
 from patchtrace.latents.autoencoder import DTYPE as LATENTS
@@ -465,7 +465,7 @@ class ImageSet(sources.Opened):
         rules = rules.for_latents(autoencoder)
         found = sources.find(source)
         rules, remarks = sources.with_crop(found, rules)
-        reading = sources.Reading(key, layout, follow_symlinks, rules, limit)
+        reading = sources.Reading(key, layout, follow_symlinks, rules, limit, timeout)
         if len(found) == 1 and found[0].own_size:
             opened = cls(**vars(found[0].opened(reading)))._first(limit)
             return opened if autoencoder is None else opened.encoded(autoencoder)

@@ -18,7 +18,7 @@ from types import FrameType
 import uvicorn
 
 from patchtrace.errors import PatchtraceError
-from patchtrace.images.store import pool as processes
+from patchtrace.images import contained
 from patchtrace.server.app import create_app
 from patchtrace.server.connections import HEAD, Connection, bound_logs
 from patchtrace.server.jobs import Jobs, Limits, Work
@@ -58,7 +58,7 @@ class LocalServer:
         facts: Sequence[tuple[str, str]] = (),
         limits: Limits | None = None,
     ) -> None:
-        if not processes.CONTAINED:
+        if not contained.CONTAINED:
             raise PatchtraceError(
                 "the page decodes uploads in processes with limits of time and memory, which works on Linux and macOS "
                 "only: use `patchtrace attribute --report`"

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from patchtrace.server.jobs import Limits
-from patchtrace.server.security import HEADERS, error
+from patchtrace.server.security import HEADERS, error, unknown_length
 
 #: Seconds: for the head of a request to arrive, and for a client to take what it has asked for.
 HEAD, TAKING = 20.0, 60.0
@@ -24,6 +24,8 @@ HEAD, TAKING = 20.0, 60.0
 IDLE = 0.5
 #: Connections of the limit that are kept for short requests: those beyond are answered with 503.
 SPARE = 16
+#: What ends the head of a request; some clients send no returns, and are looked at in so many bytes at once.
+BLANK, SLICE = b"\r\n\r\n", 1024
 #: Most messages in the log for each so many seconds.
 MESSAGES, PERIOD = 20, 60.0
 
@@ -52,6 +54,7 @@ class Connection(H11Protocol):
         self._since = self.loop.time()  # when it was opened, or had its last answer
         self._timer: asyncio.TimerHandle | None = None  # for the next head
         self._stalled: asyncio.TimerHandle | None = None
+        self._refused = False  # whether the request in hand is refused for its head: then what follows is not read
 
     @property
     def busy(self) -> bool:
@@ -73,7 +76,12 @@ class Connection(H11Protocol):
         if not self.busy:  # what comes now is a request
             crowded = any(sum(other.busy for other in crowd) >= most - SPARE for crowd, most in self._crowds())
             self.app = FULL if crowded else self.config.loaded_app
-        super().data_received(data)
+        while data and not self._refused and not self.transport.is_closing():
+            end = data.find(BLANK)
+            some = len(data) if self.busy else end + len(BLANK) if end >= 0 else SLICE
+            super().data_received(data[:some])
+            data = data[some:]
+            self._refused = self.busy and unknown_length(self.headers)
         if self.busy:
             self._cancel_timer()
 

@@ -16,6 +16,7 @@ ERRORS = {
     404: "There is no such thing, or no longer.",
     408: "The picture did not arrive in time.",
     409: "The query has no answer yet; evidence is there when it is done.",
+    411: "The length of the picture is not said.",
     413: "The picture is too large.",
     415: "The body is not sent as a picture.",
     421: "The server does not answer to the name in the Host header.",
@@ -98,7 +99,7 @@ def describe(limits: Limits) -> Schema:
         "submit",
         "Submit a picture. It lies in memory only, and waits for its turn.",
         {202: {**state, "headers": {"Location": {"schema": TEXT}}}},
-        *(400, 408, 413, 415, 422, 429),
+        *(400, 408, 411, 413, 415, 422, 429),
         parameters=[_parameter("name", "query", TEXT, description=named)],
         requestBody={
             "required": True,

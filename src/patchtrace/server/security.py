@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -143,6 +143,15 @@ def _same(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
 
 
+def unknown_length(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a body comes in chunks. It is not taken: to read chunks of a byte each keeps the server busy for seconds.
+
+    >>> unknown_length([(b"transfer-encoding", b"chunked")])
+    True
+    """
+    return any(name == b"transfer-encoding" for name, _ in headers)
+
+
 class Guard:
     """Checks every request before the application sees it."""
 
@@ -166,6 +175,9 @@ class Guard:
 
     def _check(self, scope: Scope, headers: Headers) -> Response | None:
         """The answer to a request that is refused, or that has the secret in its address; None for all others."""
+        if unknown_length(scope["headers"]):
+            message = "say with Content-Length how long the picture is: a body in chunks is not taken"
+            return error(411, "length_required", message, {"Connection": "close"})
         asked = [host.lower() for host in headers.getlist("host")]
         local = (scope.get("server") or ("",))[0]
         if len(asked) != 1 or not self.access.answers_to(asked[0], local):

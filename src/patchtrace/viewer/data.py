@@ -50,6 +50,8 @@ SAMPLING, LEAST_SAMPLE = 0.4, 100
 NEXT_PAIRS = 0.7
 
 NOTHING_TO_SEE = "so there are no heat maps, no patches to point at and no mosaic"
+#: Characters that turn the direction of the text beside them, and how they are shown.
+TURNING = {code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 
 
 @dataclass(frozen=True)
@@ -302,7 +304,7 @@ def answer_of(
         "evidence_note": f"The method {result.method} does not compare patches, {NOTHING_TO_SEE}.",
     }
     if explanation is None:
-        return Answer(view, used, [])
+        return Answer(upright(view), used, [])
     if train.autoencoder is None:
         levels = _levels(explanation)
     else:
@@ -311,7 +313,7 @@ def answer_of(
     view |= {"levels": levels, "steps": [_step(step, explanation) for step in explanation.steps]}
     if not explanation.grids:
         view["evidence_note"] = f"The time limit left no time to compare patches, {NOTHING_TO_SEE}."
-        return Answer(view, used, [])
+        return Answer(upright(view), used, [])
     pairs = _pairs(explanation, list(copies), clock, progress)
     mosaic = explanation.mosaic()
     owners = {copy: place for place, index in enumerate(copies) for copy in (index, *copies[index])}
@@ -326,7 +328,7 @@ def answer_of(
         "evidence_note": " ".join(notes),
     }
     look = Look(result, query, queries, train, explanation)
-    return Answer(view, used, [evidence(pair, explanation) for pair in pairs], look, pairs)
+    return Answer(upright(view), used, [evidence(pair, explanation) for pair in pairs], look, pairs)
 
 
 def _pairs(explanation: Explanation, indices: list[int], clock: Clock, progress: Progress | None) -> list[Pair]:
@@ -401,6 +403,21 @@ def facts(result: Attribution, query: int, command: str) -> list[list[str]]:
     if remarks := result.remarks(query):  # certain about the noise is not certain about a resemblance
         rows.append(["Order of the list", ". ".join(remarks)])
     return [*rows, ["Command", command]] if command else rows
+
+
+def upright(value: Any) -> Any:
+    r"""Plain data in which no text can turn the line that it stands in: a name could make 21 % of the 12 % beside it.
+
+    >>> upright({"id": "a\u202egnp.png"})
+    {'id': 'a\\u202egnp.png'}
+    """
+    if isinstance(value, dict):
+        return {name: upright(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [upright(item) for item in value]
+    if isinstance(value, str) and not value.isascii():
+        return value.translate(TURNING)
+    return value
 
 
 def _file_note(changed: Sequence[str]) -> str:

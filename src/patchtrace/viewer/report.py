@@ -20,7 +20,7 @@ from patchtrace.drawing.explanation import mosaic_picture, overview, pair_pictur
 from patchtrace.drawing.palette import VIEWER
 from patchtrace.drawing.parts import percent
 from patchtrace.files import replacing
-from patchtrace.viewer.data import Answer, encoded, uri
+from patchtrace.viewer.data import Answer, encoded, upright, uri
 
 #: The parts of the viewer; the last puts them together.
 SCRIPTS = (
@@ -110,7 +110,7 @@ def make_report(path: str | Path, answer: Answer) -> Path:
             _picture("For each pixel the image that accounts for most of it", mosaic_picture(look), "a coloured map"),
         ]
         for pair in pairs[:PAIRS]:
-            name = look.hit(pair.index).id
+            name = upright(look.hit(pair.index).id)
             alt = f"heat maps on the query and on {name}"
             pictures.append(_picture(f"The query and {name}", pair_picture(look, pair), alt))
     return write_report(path, answer.inlined(), pictures)

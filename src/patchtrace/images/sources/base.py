@@ -19,6 +19,7 @@ from PIL import Image
 
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.arrays import PixelArray, conformed
+from patchtrace.images.contained import TIMEOUT
 from patchtrace.images.decode import Decoding, Skipped, Unreadable
 from patchtrace.images.pixels import ArrayPixels, Pixels
 from patchtrace.images.shapes import Extents, framed
@@ -76,6 +77,8 @@ class Reading:
     rules : Decoding, optional
     limit : int, optional
         Most images that are needed.
+    timeout : float, default 60
+        Seconds that an image of an archive or a table may take to be read.
     """
 
     key: str | None = None
@@ -83,6 +86,7 @@ class Reading:
     follow_symlinks: bool = False
     rules: Decoding = field(default_factory=Decoding)
     limit: int | None = None
+    timeout: float = TIMEOUT
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Ids are row numbers. Where a column says what class or artist an image is of, th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +15,14 @@ from typing import Any
 from patchtrace.checks import needed
 from patchtrace.errors import PatchtraceError
 from patchtrace.images.decode import Unreadable
+from patchtrace.images.sources.apart import entries_apart
 from patchtrace.images.sources.base import Entries, Payload, Reading, Source
 
 #: Names that an image column usually has, in the order in which they are tried; and one of labels.
 IMAGE_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "webp", "picture", "bytes")
 LABEL_COLUMNS = ("label", "labels", "class", "artist", "author", "category", "style")
+#: Rows of a Parquet file that are unpacked at once.
+ROWS = 16
 #: Types of Arrow columns that hold text.
 TEXT = ("string", "large_string", "dictionary<values=string, indices=int32, ordered=0>")
 
@@ -32,41 +35,55 @@ class Table(Source):
 
     def entries(self, reading: Reading) -> Entries:
         """The cells of the column."""
-        pa = needed("pyarrow", self.place, "parquet")
-        count: int | None = None
-        try:
-            if self.name.lower().endswith(".parquet"):
-                parquet = needed("pyarrow.parquet", self.place, "parquet").ParquetFile(self.place)
-                name, count = self._column(parquet.schema_arrow, reading), parquet.metadata.num_rows
-                labels = Labels.of_table(parquet.schema_arrow)
-                batches = parquet.iter_batches(batch_size=256, columns=list({name, *labels.columns}))
-            else:
-                source = pa.memory_map(str(self.place))
-                try:
-                    reader = pa.ipc.open_file(source)
-                    batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
-                except pa.ArrowInvalid:  # the streaming format, which Hugging Face writes
-                    source.seek(0)
-                    batches = reader = pa.ipc.open_stream(source)
-                name, labels = self._column(reader.schema, reading), Labels.of_table(reader.schema)
-        except (pa.ArrowException, OSError) as error:
-            raise PatchtraceError(f"cannot read {self.name} as a table: {error}") from error
+        needed("pyarrow", self.place, "parquet")
+        return entries_apart(read_table, self.place, reading)
 
-        def rows() -> Iterator[tuple[str, Payload]]:
-            number = 0
-            try:
-                for batch in batches:
-                    columns = [batch.column(batch.schema.get_field_index(one)) for one in (name, *labels.columns)]
-                    for cell, *label in zip(*columns, strict=True):
-                        yield labels.id(number, *(one.as_py() for one in label)), _payload(cell.as_py())
-                        number += 1
-            except (pa.ArrowException, OSError) as error:
-                yield f"{number} and after", Unreadable(f"the table is damaged or cut short: {error}")
-
-        return Entries(rows(), count)
-
-    def _column(self, schema: Any, reading: Reading) -> str:
+    def column(self, schema: Any, reading: Reading) -> str:
+        """The column of the images."""
         return self.chosen("column", schema.names, reading.key, IMAGE_COLUMNS)
+
+
+def read_table(place: Path, reading: Reading) -> Entries:
+    """The cells of the image column of a table."""
+    import pyarrow as pa
+
+    table = Table(place)
+    count: int | None = None
+    try:
+        if table.name.lower().endswith(".parquet"):
+            from pyarrow.parquet import ParquetFile
+
+            parquet = ParquetFile(place)
+            name, count = table.column(parquet.schema_arrow, reading), parquet.metadata.num_rows
+            labels = Labels.of_table(parquet.schema_arrow)
+            columns = list({name, *labels.columns})
+            batches = parquet.iter_batches(batch_size=ROWS, columns=columns, use_threads=False)
+        else:
+            source = pa.memory_map(str(place))
+            try:
+                reader = pa.ipc.open_file(source)
+                batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
+            except pa.ArrowInvalid:  # the streaming format, which Hugging Face writes
+                source.seek(0)
+                batches = reader = pa.ipc.open_stream(source)
+            name, labels = table.column(reader.schema, reading), Labels.of_table(reader.schema)
+    except (pa.ArrowException, OSError) as error:
+        raise PatchtraceError(f"cannot read {table.name} as a table: {error}") from error
+    return Entries(_rows(batches, name, labels), count)
+
+
+def _rows(batches: Iterable[Any], name: str, labels: Labels) -> Iterator[tuple[str, Payload]]:
+    number = 0
+    try:
+        for batch in batches:
+            batch.validate(full=True)  # else Arrow believes what the file says of where a cell begins and ends
+            columns = [batch.column(batch.schema.get_field_index(one)) for one in (name, *labels.columns)]
+            for cell, *label in zip(*columns, strict=True):
+                yield labels.id(number, *(one.as_py() for one in label)), _payload(cell.as_py())
+                number += 1
+    except Exception as error:  # a damaged file can raise nearly anything inside a reader
+        said = "it takes more memory than reading it may" if isinstance(error, MemoryError) else error
+        yield f"{number} and after", Unreadable(f"the table is damaged or cut short: {said}")
 
 
 class HuggingFace(Source):

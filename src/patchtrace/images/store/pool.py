@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
 import os
 import selectors
-import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO
 
 from patchtrace.errors import PatchtraceError
+from patchtrace.images import contained
+from patchtrace.images.contained import MEMORY, TIMEOUT, Contained, receive, send
 from patchtrace.images.decode import Decoding
 from patchtrace.images.store.item import Task
-from patchtrace.images.store.worker import receive, send
-
-#: What a worker runs. The packages are set up by hand because a decoder needs none of what patchtrace imports at
-#: its start, which would take seconds for each worker and for each one that replaces it.
-PROGRAM = """
-import json, sys, types
-sys.path[:], places = json.loads(sys.argv[1])
-for name, place in places.items():
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [place]
-from patchtrace.images.store.worker import main
-main()
-"""
-#: Whether there are processes whose time and memory can be limited. Elsewhere images are decoded in our own.
-CONTAINED = os.name == "posix"
-TIMEOUT = 60.0
-#: Seconds in which a worker must have started, on a machine that is busy with other things.
-START = 120.0
-MEMORY = 4 << 30
 
 #: Seconds for which the first process works alone; starting another one takes some tenths of a second.
 _ALONE = 0.5
@@ -53,17 +27,11 @@ _WINDOW, _WAITING = 1024, 64 << 20
 
 @dataclass(eq=False)
 class _Worker:
-    process: subprocess.Popen[bytes]
-    complaints: IO[bytes]
-    connection: Connection
+    contained: Contained
     tasks: deque[Task] = field(default_factory=deque)
     since: float = 0.0  # when it began with the first of them
     allowed: float = 0.0  # seconds that it may take for it
     ready: bool = False
-
-    def end(self) -> None:
-        with self.complaints, self.connection, self.process:
-            self.process.kill()
 
 
 class Pool:
@@ -94,13 +62,13 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         self._selector.close()
         for worker in self._workers:
-            worker.end()
+            worker.contained.end()
         self._workers.clear()
 
     def kill(self) -> None:
         """Kill the processes, from any thread: what they have in hand is answered with that as the reason."""
         for worker in list(self._workers):
-            worker.process.kill()
+            worker.contained.process.kill()
 
     def run(self, tasks: Iterator[Task]) -> Iterator[Task]:
         """The tasks with their answers, in order. Workers start when there is something to decode."""
@@ -141,29 +109,15 @@ class Pool:
             path = {"path": str(task.payload)} if isinstance(task.payload, Path) else {}
             content = task.payload if isinstance(task.payload, bytes) else b""
             try:
-                send(free.connection, {"known": task.known, "sizes": task.sizes, **path}, content)
+                send(free.contained.connection, {"known": task.known, "sizes": task.sizes, **path}, content)
             except ConnectionError:
                 return  # it has died: what it had is dealt with when its end is seen
 
     def _start(self) -> _Worker:
-        here = Path(__file__).resolve().parents[2]
-        places = {"patchtrace": str(here), "patchtrace.images": str(here / "images")}
-        complaints = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the worker
-        connection, far_end = Pipe()
-        process = subprocess.Popen(  # noqa: S603  # our own program, and nothing of an image in the arguments
-            [sys.executable, "-c", PROGRAM, json.dumps([sys.path, places]), str(far_end.fileno())],
-            stdin=subprocess.DEVNULL,
-            stdout=complaints,  # what a library prints must not end up among the answers
-            stderr=complaints,
-            pass_fds=[far_end.fileno()],
-            process_group=0,  # Ctrl-C is for us, and we end the workers
-        )
-        far_end.close()
-        worker = _Worker(process, complaints, connection, allowed=START)
+        settings = {"rules": asdict(self.rules), "memory": self.memory, "timeout": self.timeout}
+        worker = _Worker(contained.started("patchtrace.images.store.worker", settings), allowed=contained.START)
         self._workers.append(worker)
-        self._selector.register(connection, selectors.EVENT_READ, worker)
-        with contextlib.suppress(ConnectionError):  # its end is seen soon
-            send(connection, {"rules": asdict(self.rules), "memory": self.memory, "timeout": self.timeout})
+        self._selector.register(worker.contained.connection, selectors.EVENT_READ, worker)
         return worker
 
     def _wait(self) -> None:
@@ -173,9 +127,9 @@ class Pool:
         for key, _ in self._selector.select(patience):
             worker: _Worker = key.data
             try:
-                answer, pixels = receive(worker.connection)
+                answer, pixels = receive(worker.contained.connection)
             except (EOFError, OSError, ValueError):
-                self._replace(worker, _cause(worker.process))
+                self._replace(worker, f"the decoder {worker.contained.cause()}")
                 continue
             if worker.ready:
                 task = worker.tasks.popleft()
@@ -192,28 +146,16 @@ class Pool:
 
     def _replace(self, worker: _Worker, cause: str) -> None:
         """End a worker. The image that it had in hand is the one to blame; the others go to the next worker."""
-        self._selector.unregister(worker.connection)
+        self._selector.unregister(worker.contained.connection)
         self._workers.remove(worker)
         if not worker.ready:
-            worker.complaints.seek(0)
-            lines = worker.complaints.read()[-2000:].decode("utf-8", "replace").strip().splitlines()
-            worker.end()
-            raise PatchtraceError(f"a decoding process did not start ({cause}): {lines[-1:] or 'no output'}")
-        worker.end()
+            words = worker.contained.last_words()
+            worker.contained.end()
+            raise PatchtraceError(f"a decoding process did not start ({cause}): {words or 'no output'}")
+        worker.contained.end()
         if worker.tasks:
             worker.tasks.popleft().answer = {"reason": cause}
             self._waiting.extendleft(reversed(worker.tasks))
-
-
-def _cause(process: subprocess.Popen[bytes]) -> str:
-    """Why a worker that closed its pipe is gone."""
-    try:
-        code = process.wait(5)
-    except subprocess.TimeoutExpired:
-        return "the decoder fell silent"
-    if code >= 0:
-        return f"the decoder ended with code {code}"
-    return f"the decoder crashed ({signal.Signals(-code).name})"
 
 
 def default_jobs() -> int:

@@ -12,10 +12,11 @@ from typing import Any
 
 from patchtrace.checks import positive, whole
 from patchtrace.errors import PatchtraceError
+from patchtrace.images.contained import MEMORY, TIMEOUT
 from patchtrace.images.decode import Decoding
 from patchtrace.images.sources.base import find
 from patchtrace.images.store.manifest import JOURNAL, LOCK, MANIFEST, SHARDS, Damaged, Journal, Manifest
-from patchtrace.images.store.pool import MEMORY, TIMEOUT, default_jobs
+from patchtrace.images.store.pool import default_jobs
 from patchtrace.images.store.reader import check_rules, is_store
 from patchtrace.images.store.shards import Shard, read_table
 from patchtrace.images.store.update import Update, Updated

@@ -105,7 +105,7 @@ class Update:
 
     def run(self, jobs: int, timeout: float, memory: int, progress: Watch) -> Updated:
         """Read the sources, write what is new, and then the manifest."""
-        reading = Reading(**self.options, rules=self.rules)
+        reading = Reading(**self.options, rules=self.rules, timeout=timeout)
         if len(self.found) == 1 and self.found[0].own_size:
             return self._commit(self._array(reading, progress))
         read = parts(self.found, reading)

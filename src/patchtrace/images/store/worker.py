@@ -5,26 +5,20 @@ It takes orders and answers them on a socket, whose number is its last argument.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
-import math
 import os
-import signal
-import sys
 import time
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from patchtrace.images import contained
+from patchtrace.images.contained import limit_memory, receive, send
 from patchtrace.images.decode import Decoding, Unreadable, decode_at, read_file
 
 #: A file that changed so short a time ago may change once more without its time showing it.
 RECENT = 2_000_000_000
-#: The parent ends a worker that takes too long. If the parent is gone, an alarm does, so much later.
-GRACE = 5
 
 
 def stamp_of(info: os.stat_result) -> str:
@@ -32,33 +26,20 @@ def stamp_of(info: os.stat_result) -> str:
     return f"{info.st_mtime_ns} {info.st_ctime_ns}"
 
 
-def send(connection: Connection, header: dict[str, Any], content: bytes | memoryview = b"") -> None:
-    """Write one message: a header in JSON, and bytes. Nothing is pickled."""
-    connection.send_bytes(json.dumps(header).encode("ascii"))
-    connection.send_bytes(content)
-
-
-def receive(connection: Connection) -> tuple[dict[str, Any], bytes]:
-    """Read one message, or raise EOFError or OSError where the other side is gone."""
-    return json.loads(connection.recv_bytes()), connection.recv_bytes()
-
-
 def main() -> None:
     """Decode what comes in until nothing comes any more."""
-    parent = Connection(int(sys.argv[-1]))
+    parent = contained.parent()
     settings, _ = receive(parent)
     rules = Decoding.from_record(settings["rules"])
-    _limit(settings["memory"])
+    limit_memory(settings["memory"])
     send(parent, {"ready": True})
     while True:
         try:
             order, content = receive(parent)
         except (EOFError, ConnectionError):
             return
-        # with no handler, so that it also ends a decoder that never comes back to Python
-        signal.alarm(math.ceil(settings["timeout"]) + GRACE)
-        header, pixels = answer(order, content, rules)
-        signal.alarm(0)
+        with contained.alarmed(settings["timeout"]):
+            header, pixels = answer(order, content, rules)
         send(parent, header, pixels)
 
 
@@ -85,14 +66,3 @@ def answer(order: dict[str, Any], content: bytes, rules: Decoding) -> tuple[dict
         return {"reason": "too large for the memory that a decoder may use"}, b""
     except (Unreadable, OSError) as error:
         return {"reason": getattr(error, "strerror", None) or str(error) or type(error).__name__}, b""
-
-
-def _limit(memory: int) -> None:
-    """Take no more memory than this beyond what the process has now, and leave no core file."""
-    import resource
-
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        most = pages * resource.getpagesize() + memory
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
