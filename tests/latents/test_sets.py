@@ -82,7 +82,7 @@ def test_half_precision_changes_no_score_by_more_than_its_rounding_can(photos, w
     """Each latent is off by at most one part in 2048, so each logit by what the triangle inequality allows.
 
     With d = x - s u for a patch x of the noisy query and u of an image, and e what u and the query are off together,
-    |d'|^2 - |d|^2 is at most 2 s sum |d| e + s^2 sum e^2. Weights and normalisers then are off by at most that, over 2v.
+    |d'|^2 - |d|^2 is at most 2 s sum |d| e + s^2 sum e^2. Over 2v it bounds what logits and normalisers are off.
     """
     kept = ImageSet.open(store)
     halves = kept.block(0, len(kept)).astype(np.float64)
