@@ -1,8 +1,8 @@
 """What half precision of latents and single precision of the kernel change in the shares of photographs.
 
-    .venv/bin/python benchmarks/latent_precision.py       # some minutes; needs the photographs in ../shared/data
+    .venv/bin/python benchmarks/latent_precision.py       # half a minute; needs the photographs in ../shared/data
 
-100 photographs as latents of 256 x 256, and ten others as queries, each changed as in benchmarks/pictures.py. The same
+100 photographs as latents of 128 x 128, and ten others as queries, each changed as in benchmarks/pictures.py. The same
 draw of the noise is compared three times: with latents as the encoder computes them (float32), with latents as stores
 keep them (float16), and with these in tables of float64. The table has the largest difference of a share, as a part of
 the largest share of its query, and of the shares of the ten first images, as a part of each.
@@ -21,7 +21,7 @@ from patchtrace import NDA, Compute, Recipe
 from patchtrace.engines import preparation
 from patchtrace.latents import load_autoencoder
 
-SIDE, IMAGES, QUERIES = 256, 100, 10
+SIDE, IMAGES, QUERIES = 128, 100, 10
 
 
 def main() -> None:

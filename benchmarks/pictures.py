@@ -148,6 +148,7 @@ WAYS: dict[str, Way] = {
     "latents of 256": Way(NDA, 256, latents=True),
     "latents of 256, zoom 1.5": Way(lambda: NDA(zoomed(Recipe.for_latents(32, 32))), 256, latents=True),
     "latents of 512": Way(NDA, 512, latents=True),
+    "latents of 512, zoom 1.5": Way(lambda: NDA(zoomed(Recipe.for_latents(64, 64))), 512, latents=True),
     "32 pixels, shrunk 1.5": Way(lambda: NDA(Recipe.for_size(32, 32)), 32, False, (1.5,), "32 pixels"),
     "latents of 256, shrunk 1.5": Way(NDA, 256, True, (1.5,), "latents of 256"),
     "latents of 256, shrunk 1.5 and 3": Way(NDA, 256, True, (1.5, 3), "latents of 256"),
