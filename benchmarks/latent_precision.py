@@ -1,11 +1,12 @@
 """What half precision of latents and single precision of the kernel change in the shares of photographs.
 
-    .venv/bin/python benchmarks/latent_precision.py       # half a minute; needs the photographs in ../shared/data
+    .venv/bin/python benchmarks/latent_precision.py       # seconds, after benchmarks/pictures.py "latents of 256"
 
-100 photographs as latents of 128 x 128, and ten others as queries, each changed as in benchmarks/pictures.py. The same
-draw of the noise is compared three times: with latents as the encoder computes them (float32), with latents as stores
-keep them (float16), and with these in tables of float64. The table has the largest difference of a share, as a part of
-the largest share of its query, and of the shares of the ten first images, as a part of each.
+100 photographs as latents of 256 x 256, and ten queries of that benchmark. The same draw of the noise is compared three
+times: with latents as stores keep them (float16), with numbers that would have been rounded to these (float32, evenly
+drawn between the middles to the next ones), and with the former in tables of float64. The table has the largest
+difference of a share, as a part of the largest share of its query, and of those of the ten first images, as a part of
+each.
 """
 
 from __future__ import annotations
@@ -15,35 +16,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-from pictures import CHANGES, WEIGHTS, opened, photographs, small
+from pictures import WAYS, asked, opened_collection, queries
 
 from patchtrace import NDA, Compute, Recipe
 from patchtrace.engines import preparation
-from patchtrace.latents import load_autoencoder
 
-SIDE, IMAGES, QUERIES = 128, 100, 10
+WAY, IMAGES, QUERIES = WAYS["latents of 256"], 100, 10
 
 
 def main() -> None:
-    autoencoder = load_autoencoder(f"taef2:{WEIGHTS}")
-    files = photographs()[::3]
-    inside, hosts = files[:: len(files) // IMAGES][:IMAGES], photographs()[1::60]
-    changes = list(CHANGES.values())
-    changed = [
-        small(changes[number % len(changes)](opened(inside[10 * number]), opened(hosts[number])), SIDE)
-        for number in range(QUERIES)
-    ]
-    pictures = [np.asarray(picture) for picture in (*(small(opened(path), SIDE) for path in inside), *changed)]
-    # before they are rounded: what Autoencoder.encode rounds; TAEF2 has scaling 1 and shift 0
-    exact = np.concatenate(
-        [
-            np.asarray(autoencoder.network.encode(pixels.transpose(2, 0, 1)[None].astype(np.float32) / 127.5 - 1))
-            for pixels in pictures
-        ]
-    )
-    kept = np.concatenate([autoencoder.encode(pixels.transpose(2, 0, 1)[None]) for pixels in pictures])
-    print(f"largest latent {np.abs(exact).max():.1f}, deviation {exact.std():.2f}")
-    print(f"largest rounding, part of the latent: {relative(kept, exact):.2e} (2^-11 is {2**-11:.2e})")
+    images = opened_collection(WAY)
+    images = images.subset(range(0, len(images), len(images) // IMAGES))
+    some = [query for query in queries() if query.change == "quarter pasted 1.5 times larger"][:QUERIES]
+    changed = np.concatenate([asked(query, WAY)[0] for query in some])
+    kept = np.concatenate([images.pixels[:], changed.astype(np.float16)])
+    steps = np.spacing(np.abs(kept)).astype(np.float64)
+    drawn = (kept + steps * np.random.default_rng(0).uniform(-0.5, 0.5, kept.shape)).astype(np.float32)
+    print(f"largest latent {np.abs(kept).max():.1f}, deviation {kept.astype(np.float32).std():.2f}")
     plain, plain_seconds = shares(kept.astype(np.float32))
     with precision() as chosen:
         shares(kept.astype(np.float32))
@@ -52,15 +41,9 @@ def main() -> None:
         double, double_seconds = shares(kept.astype(np.float32))
     print("| difference of shares | of the largest | of each of the first ten | other places among ten |")
     print("|---|---|---|---|")
-    row("latents in float16, not float32", plain, shares(exact)[0])
+    row("latents in float16, not float32", plain, shares(drawn)[0])
     row("kernel in float32, not float64", plain, double)
     print(f"core seconds for a query: {plain_seconds:.2f}, in float64 {double_seconds:.2f}")
-
-
-def relative(kept: np.ndarray, exact: np.ndarray) -> float:
-    """The largest rounding of a latent that is not near zero."""
-    large = np.abs(exact) > 1e-3
-    return float((np.abs(kept.astype(np.float64) - exact)[large] / np.abs(exact)[large]).max())
 
 
 def shares(latents: np.ndarray) -> tuple[np.ndarray, float]:
