@@ -59,7 +59,7 @@ class Size(NamedTuple):
 PLANS = {
     500: Size(6, 24, 6, ("new", "old")),
     5_000: Size(3, 8, 8, ("new",)),
-    50_000: Size(2, 8, 4, ("new",)),
+    50_000: Size(1, 4, 3, ("new",)),
     1_000_000: Size(0, 0, 1, ("new",)),
 }
 #: A run without a time limit is given up after so many seconds.

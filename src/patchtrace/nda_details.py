@@ -109,13 +109,15 @@ class ShortlistFacts:
     Parameters
     ----------
     images, of : int
-        Images that were compared in all draws, and images in the collection.
+        Images that the coarse pass chose to be compared, and images in the collection.
     sampled : int
         Images outside of the shortlist that stand for all others in the normaliser.
     coarse : Recipe
         What the coarse pass compared that chose the shortlist.
     recall : Recall, optional
         Recall measured for shortlists of this length; None if only longer ones were measured.
+    added : int, default 0
+        Images that were compared too, because samples showed that they may belong to the list.
     """
 
     images: int
@@ -123,12 +125,15 @@ class ShortlistFacts:
     sampled: int
     coarse: Recipe
     recall: Recall | None
+    added: int = 0
 
     def sentences(self) -> list[str]:
         """How the result was made, and the measured recall of such results."""
         if not self.images:
             return [f"approximate: the coarse pass over {self.of:,} images, no share is known exactly"]
         words = f"approximate: a coarse pass chose {self.images:,} of the {self.of:,} images"
+        if self.added:
+            words += f", samples of the others added {self.added:,}"
         if self.recall is None:
             return [f"{words}; the recall of so short a list was not measured"]
         part, ten, hundred = (100 * value for value in self.recall)

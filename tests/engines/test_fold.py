@@ -154,9 +154,12 @@ def test_a_rest_of_all_others_gives_what_a_comparison_with_all_gives(case):
     rest = fold.Rest(as_set(others), np.ones(len(others)))
     engine = get_engine(Compute(engine="reference"))
     job = Job(case.query, case.comparison)
-    found, _ = fold.sampled_masses(LocalWork(engine, as_set(some), Budget(ROOMY)), job, [rest] * len(case.query))
+    sampled = fold.sampled_masses(LocalWork(engine, as_set(some), Budget(ROOMY)), job, [rest] * len(case.query))
     whole = masses(case, np.concatenate([some, others]))
-    np.testing.assert_allclose(found, whole[:, : len(some)], rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(sampled.masses, whole[:, : len(some)], rtol=1e-5, atol=1e-9)
+    all_patches = case._replace(comparison=replace(case.comparison, k=10**6))
+    everything = masses(all_patches, np.concatenate([some, others]))
+    np.testing.assert_allclose(np.stack(sampled.seen), everything[:, len(some) :], rtol=1e-5, atol=1e-9)
 
 
 def bias_of_samples(size, unseen):
@@ -164,14 +167,13 @@ def bias_of_samples(size, unseen):
     rng = np.random.default_rng(0)
     others = rng.lognormal(0, 2.5, 2000)
     listed = others.sum() / 4
-    found, plain = [], []
-    for _ in range(2000):
-        drawn = 2000 / size * rng.choice(others, size, replace=False)
-        groups = drawn.reshape(10, -1).sum(axis=1) / listed
-        found.append(fold.part_of_listed(np.log([[[1e-300, *groups]]]), unseen)[0][0, 0])
-        plain.append(1 / (1 + groups.sum()))
+    drawn = np.stack([2000 / size * rng.choice(others, size, replace=False) for _ in range(2000)])
+    groups = drawn.reshape(1, 2000, 10, -1).sum(axis=-1) / listed  # as 2,000 patches of one version
+    of_listed = np.full((1, 2000, 1), 1e-300)
+    found, _ = fold.part_of_listed(np.log(np.concatenate([of_listed, groups], axis=-1)), unseen)
+    plain = 1 / (1 + groups.sum(axis=-1))
     truth = listed / (listed + others.sum())
-    return np.mean(found) / truth - 1, np.mean(plain) / truth - 1
+    return found.mean() / truth - 1, plain.mean() / truth - 1
 
 
 def test_a_sample_is_hardly_biased_where_one_over_its_sum_would_be():

@@ -299,8 +299,8 @@ def test_too_little_time_for_all_images_gives_a_shortlist(monkeypatch):
 @pytest.mark.parametrize(
     ("images", "image", "seconds", "fixed", "listed", "sample"),
     [
-        (50_000, 0.002, 60, "auto", 5000, 1000),  # a tenth at the most
-        (50_000, 0.005, 60, "auto", 1400, 1000),  # four draws of so many, and of the sample
+        (50_000, 0.001, 60, "auto", 5000, 1000),  # a tenth at the most
+        (50_000, 0.004, 60, "auto", 1000, 1000),  # six draws of so many, and of the sample
         (2000, 0.06, 55, "auto", 128, 238),  # two draws of all that fit, of which a third is listed
         (228, 0.06, 20, "auto", 22, 111),
         (228, 0.06, 5, "auto", 0, 1000),  # a sample that small says nothing
@@ -335,13 +335,39 @@ def test_a_coarse_pass_that_takes_too_long_leaves_levels_out_and_its_recall_is_n
     whole = NDA(RECIPE, stopping=Stopping(seconds=30)).fit(TRAIN).attribute(QUERY)
     assert whole.nda.shortlist.recall is not None
     monkeypatch.setattr(coarse, "COARSE_TIME", 1e-9)
-    compared, masses = [], LocalWork.masses
-    monkeypatch.setattr(LocalWork, "masses", lambda work, jobs: (compared.append(work), masses(work, jobs))[1])
+    shapes, masses = [], LocalWork.masses
+    monkeypatch.setattr(
+        LocalWork, "masses", lambda work, jobs: (shapes.append(work.train.shape), masses(work, jobs))[1]
+    )
     cut = NDA(RECIPE, stopping=Stopping(seconds=30)).fit(TRAIN).attribute(QUERY)
-    assert sum(len(work.train) == len(TRAIN) for work in compared) == 1  # of two levels
+    assert shapes.count((3, 8, 8)) == 1  # of two levels, in small pictures
     assert cut.nda.shortlist.recall is None
     assert "was not measured" in " ".join(cut.remarks(0))
     assert set(cut.ranking(0)[:2]) == {5, 9}
+
+
+@pytest.mark.usefixtures("_sampling")
+def test_an_image_that_the_coarse_pass_missed_joins_when_samples_show_it(monkeypatch):
+    monkeypatch.setattr(choice, "FITS", 1e9)
+    looked = query_run.looked_closer
+
+    def blind(*of):
+        shares = looked(*of)
+        shares[9] = 0
+        return shares
+
+    monkeypatch.setattr(query_run, "looked_closer", blind)
+    found = NDA(RECIPE, stopping=Stopping(seconds=1e4, precision=0.02)).fit(TRAIN).attribute(QUERY)
+    exact = NDA(replace(RECIPE, draws=400, seed=5)).fit(TRAIN).attribute(QUERY)
+    facts = found.nda.shortlist
+    assert facts.images == 30
+    assert facts.added > 0
+    assert f"samples of the others added {facts.added}" in " ".join(found.remarks(0))
+    assert set(found.ranking(0)[:2]) == {5, 9}
+    wide = np.hypot(found.nda.errors[0, 9], exact.nda.errors[0, 9])
+    assert abs(found.shares[0, 9] - exact.shares[0, 9]) < 3 * wide
+    # what joined without a draw at each level is left out
+    assert (found.nda.moments[4, 0] > 0).sum(axis=1).tolist() == [30 + facts.added] * 2
 
 
 @pytest.mark.usefixtures("_sampling")

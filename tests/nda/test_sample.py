@@ -46,6 +46,6 @@ def test_a_sum_over_a_sample_with_its_weights_is_right_in_the_mean():
     chances = chances_of(values[places], 8)
     sums = []
     for seed in range(500):
-        rest = rest_of(cards, places, chances, np.random.default_rng(seed))
+        _, rest = rest_of(cards, places, chances, np.random.default_rng(seed))
         sums.append(values[[cards.ids.index(name) for name in rest.images.ids]] @ rest.weights)
     assert np.mean(sums) == pytest.approx(values[places].sum(), rel=0.05)

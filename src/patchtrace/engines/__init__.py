@@ -7,7 +7,7 @@ import warnings
 from patchtrace.compute import Compute
 from patchtrace.engines import blocked, convolution, native, reference, torch  # noqa: F401  # they register
 from patchtrace.engines.contract import ENGINES, BlockResult, Comparison, Engine, NoisyQuery, Patchwork, Question
-from patchtrace.engines.fold import Blocks, Job, LocalWork, Rest, Work, check_room, sampled_masses
+from patchtrace.engines.fold import Blocks, Job, LocalWork, Rest, Sampled, Work, check_room, sampled_masses
 from patchtrace.errors import PatchtraceError
 
 
@@ -67,6 +67,7 @@ __all__ = [
     "Patchwork",
     "Question",
     "Rest",
+    "Sampled",
     "SlowEngineWarning",
     "Work",
     "check_room",

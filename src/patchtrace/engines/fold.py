@@ -32,9 +32,10 @@ PAIRS_OF_A_RUN, ANSWERS_OF_A_RUN = 10**9, 4_000_000
 REST_OF_THE_PROCESS = 200_000_000
 #: Groups of a sample of images, for the jackknife, and the least part of the listed images in a normaliser.
 GROUPS, LEAST_PART = 10, 1e-300
-#: The bias of one over a sampled normaliser falls with this power of the size of the sample: with less than the first,
-#: because a few images hold most of some patches (docs/stability.md).
-BIAS_POWER = 0.85
+#: The bias of one over a sampled normaliser falls with a power of the size of the sample: nearly the first where it is
+#: small, a lower one where it is large, because a few images hold most of some patches (docs/stability.md). The largest
+#: and the least, and by how much it falls with the bias, taken as a part of a share under the largest.
+POWERS, POWER_SLOPE = (0.85, 0.5), 2.5
 #: What a block's answer is made of, as it waits: normaliser, share, colour.
 KINDS: tuple[type[np.floating[Any]], ...] = (np.float64, np.float32, np.float32)
 
@@ -99,7 +100,7 @@ class LocalWork(NamedTuple):
                         blocks.add(block)
                     if job.keep:
                         job.keep(blocks.log_normaliser)
-                    parts.append(np.concatenate([summed_masses(part, block) for _, part, block in blocks], axis=1))
+                    parts.append(blocks.masses())
             yield np.concatenate(parts)
 
     @contextmanager
@@ -114,31 +115,16 @@ class LocalWork(NamedTuple):
         patches, pairs = (len(job.query) * count for count in self.counts(job))
         size = self.block_size(patches * (1 + self.train.shape[0] * colours))
         size = min(size, max(1, self.engine.pairs_at_once // pairs), most_images)
-        with closing(Blocks(self.budget.waiting)) as blocks:
+        waiting = self.budget.waiting // (1 if rest is None else 2)
+        with closing(Blocks(waiting)) as blocks, closing(Blocks(waiting)) as others:
             for result in self.answers(job, size, colours):
                 blocks.add(result)
             if rest is not None:
-                groups = self._replace(train=rest.images).sums_of_groups(job, rest.weights, size)
-                blocks.count_in(groups, rest.unseen)
+                all_patches = replace(job.comparison, k=self.counts(job)[0])  # not the k best only
+                for result in self._replace(train=rest.images).answers(job._replace(comparison=all_patches), size):
+                    others.add(result)
+                blocks.count_in(others, rest)
             yield blocks
-
-    def sums_of_groups(self, job: Job, counts: Float64, size: int) -> Float64:
-        """The log of what each group of a sample adds to the normalisers: (versions, patches, groups).
-
-        Each image counts so often. The first group are those that stand for themselves alone.
-        """
-        all_patches = replace(job.comparison, k=self.counts(job)[0])  # not the k best only
-        group = np.where(counts > 1, 1 + np.cumsum(counts > 1) % GROUPS, 0)
-        weights = np.where(group[:, None] == np.arange(GROUPS + 1), counts[:, None], 0.0)
-        sums: Float64 = np.array(-np.inf)
-        start = 0
-        for block in self.answers(job._replace(comparison=all_patches), size):
-            stop = start + block.share.shape[2]
-            with np.errstate(divide="ignore"):  # a block need not have an image of each group
-                logs = np.log(block.share.astype(np.float64) @ weights[start:stop])
-            sums = np.logaddexp(sums, block.log_normaliser[..., None] + logs)
-            start = stop
-        return sums
 
     def answers(self, job: Job, size: int, colours: bool = False) -> Iterator[BlockResult]:
         """What the engine answers for each block of ``size`` images, with all their views."""
@@ -198,21 +184,40 @@ def summed_masses(part: Float64, block: BlockResult) -> Float64:
     return np.asarray(np.einsum("vl,vln->vn", part, block.share, dtype=np.float64))
 
 
-def sampled_masses(work: LocalWork, job: Job, rests: Sequence[Rest]) -> tuple[Float64, Float64]:
-    """Top-k masses where samples stand for all images that are not in the set: (versions, train).
+class Sampled(NamedTuple):
+    """What a set has where samples stand for all other images: see :func:`sampled_masses`.
+
+    Parameters
+    ----------
+    masses : float64 (versions, train)
+        Top-k masses of the images of the set.
+    corrections : float64 (samples,)
+        What the correction of :func:`part_of_listed` took away: where that is little, a smaller sample would do.
+    seen : sequence of float64 (images,)
+        The mass of each image of each sample, of all its patches, in the mean over versions.
+    """
+
+    masses: Float64
+    corrections: Float64
+    seen: list[Float64]
+
+
+def sampled_masses(work: LocalWork, job: Job, rests: Sequence[Rest]) -> Sampled:
+    """Top-k masses where samples stand for all images that are not in the set.
 
     ``rests`` are the samples, each for equally many versions of the query. **Approximate**: see :func:`part_of_listed`.
-    Also what its correction takes away, for each sample: where that is little, a smaller one would do.
     """
-    found, corrections = [], []
+    found, corrections, seen = [], [], []
     each = -(-len(job.query) // len(rests))
     for number, rest in enumerate(rests):
         with work.compared(job.part(number * each, (number + 1) * each), rest=rest) as blocks:
+            assert blocks.others is not None
             if job.keep:
                 job.keep(blocks.log_normaliser)
-            found.append(np.concatenate([summed_masses(part, block) for _, part, block in blocks], axis=1))
+            found.append(blocks.masses())
             corrections.append(blocks.correction)
-    return np.concatenate(found), np.array(corrections)
+            seen.append(blocks.others.masses().mean(axis=0))
+    return Sampled(np.concatenate(found), np.array(corrections), seen)
 
 
 def part_of_listed(groups: Float64, unseen: float = 1.0) -> tuple[Float64, float]:
@@ -223,7 +228,7 @@ def part_of_listed(groups: Float64, unseen: float = 1.0) -> tuple[Float64, float
     But one over an estimate is too large in the mean, much so where a few images hold most of a patch. The jackknife
     takes most of that away: the same from all groups but one tells how the error depends on the size of the sample. It
     is the less, the smaller the part of these others is that is not in the sample (``unseen``).
-    The second value is what that took away if all of them were unseen, over all patches, as a part of what is left.
+    The second value is what that took away, over all patches, as a part of what is left.
 
     >>> groups = np.log([[[0.5] + [0.05] * 10]])  # ten groups that agree: listed and others are equal
     >>> part, correction = part_of_listed(groups)
@@ -236,10 +241,13 @@ def part_of_listed(groups: Float64, unseen: float = 1.0) -> tuple[Float64, float
     others, count = sums.sum(axis=-1), sums.shape[-1]
     without = 1 / (certain[..., None] + (others[..., None] - sums) * (count / (count - 1)))
     plain = listed / (certain + others)
-    # by so much more it would be too large with one group less
-    bias = (listed * without.mean(axis=-1) - plain) / ((count / (count - 1)) ** BIAS_POWER - 1)
+    more = listed * without.mean(axis=-1) - plain  # too large by so much more with one group less
+    largest, least = POWERS
+    bias = more / ((count / (count - 1)) ** largest - 1)
+    power = float(np.clip(1 - POWER_SLOPE * bias.sum() / plain.sum(), least, largest))
+    bias = more / ((count / (count - 1)) ** power - 1)
     part = np.maximum(plain - unseen * bias, LEAST_PART)
-    return np.asarray(part), float(bias.sum() / part.sum())
+    return np.asarray(part), float(unseen * bias.sum() / part.sum())
 
 
 class Blocks:
@@ -254,6 +262,7 @@ class Blocks:
         self._earlier_runs = self._current_run = np.array(-np.inf)  # what adds nothing
         self._part = np.array(1.0)  # of these blocks in the whole
         self.correction = 0.0  # see part_of_listed
+        self.others: Blocks | None = None  # a sample of images besides these
         self._results: list[BlockResult | list[tuple[int, ...]]] = []
         # spooled only so that nothing touches the disk before something must
         self._file = tempfile.SpooledTemporaryFile(max_size=1, prefix="patchtrace-")  # noqa: SIM115  # see close
@@ -266,9 +275,30 @@ class Blocks:
         """The normaliser of the whole set: (versions, patches)."""
         return np.asarray(np.logaddexp(self._earlier_runs, self._current_run) - np.log(self._part))
 
-    def count_in(self, groups: Float64, unseen: float) -> None:
-        """Count others in the whole, of which groups of a sample tell: see :func:`part_of_listed`."""
-        self._part, self.correction = part_of_listed(groups - self.log_normaliser[..., None], unseen)
+    def masses(self) -> Float64:
+        """The mass of each image, summed over patches: (versions, images)."""
+        return np.concatenate([summed_masses(part, block) for _, part, block in self], axis=1)
+
+    def count_in(self, others: Blocks, rest: Rest) -> None:
+        """Count all images in for which a sample stands: what it answered is enough to tell, with all patches."""
+        groups = others.sums_of_groups(rest.weights) - self.log_normaliser[..., None]
+        self._part, self.correction = part_of_listed(groups, rest.unseen)
+        self.others = others
+        others.within(self.log_normaliser)
+
+    def sums_of_groups(self, counts: Float64) -> Float64:
+        """The log of what each group of a sample adds to the normalisers: (versions, patches, groups).
+
+        Each image counts so often. The first group are those that stand for themselves alone.
+        """
+        group = np.where(counts > 1, 1 + np.cumsum(counts > 1) % GROUPS, 0)
+        weights = np.where(group[:, None] == np.arange(GROUPS + 1), counts[:, None], 0.0)
+        sums: Float64 = np.array(-np.inf)
+        for places, _, block in self:
+            with np.errstate(divide="ignore"):  # a block need not have an image of each group
+                logs = np.log(block.share.astype(np.float64) @ weights[places])
+            sums = np.logaddexp(sums, block.log_normaliser[..., None] + logs)
+        return sums
 
     def within(self, log_normaliser: Float64) -> None:
         """Take the set as a part of a larger one, of which this is known."""

@@ -70,6 +70,8 @@ def _problem(state: Mapping[str, NDArray[Any]], fresh: Mapping[str, NDArray[Any]
         return "its shortlist is not one of these images"
     if len(coarse) not in (0, images) or (moments < 0).any() or (coarse < 0).any():
         return "it has negative numbers, or a coarse pass over other images"
+    if state["seen"].shape != (2, len(moments), 0 if everything else images) or (state["seen"] < 0).any():
+        return "it has samples of other images, or negative ones"
     samples, draws = moments[:, -2], moments[:, -1]
     if (samples > draws).any() or (draws > MOST_DRAWS).any() or (moments[:, -2:] % 1).any():
         return "its counts of draws are none"
@@ -77,9 +79,9 @@ def _problem(state: Mapping[str, NDArray[Any]], fresh: Mapping[str, NDArray[Any]
     if not len(coarse) and (not everything or (str(state["ended"]) and not drawn)):
         return "its coarse pass is missing"
     numbers = state["numbers"]
-    if numbers.shape != (4,) or (numbers < 0).any() or numbers[:2].sum() > images:
+    if numbers.shape != (5,) or (numbers < 0).any() or numbers[:2].sum() > images:
         return "it counts more images than there are"
-    if numbers[2] > LEAST_SAMPLE or numbers[3] > 1:
+    if numbers[2] > LEAST_SAMPLE or numbers[3] > 1 or numbers[4] > count:
         return "it has a sample, or a coarse pass, that no run has"
     if str(state["ended"]) not in ("", *Ended):
         return "it ended in a way that there is not"

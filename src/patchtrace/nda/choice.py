@@ -28,7 +28,7 @@ FROM_IMAGES = 4000
 TRIAL, BELIEVED = 16, 0.5
 #: So many draws of all images must fit into the time (the first, and all work after it), or a shortlist is compared
 #: instead; it has to leave time for so many draws, or for the least, and must have so many images to be worth it.
-FITS, USUAL_DRAWS, LEAST_DRAWS, LEAST_LISTED = 2.2, 4, 2, 20
+FITS, USUAL_DRAWS, LEAST_DRAWS, LEAST_LISTED = 2.2, 6, 2, 20
 #: A given number of draws has to fit so many times.
 SPARE = 1.2
 #: Limit of images on a shortlist that is chosen by time, as a part of the collection; and, where time is short, its
@@ -36,7 +36,7 @@ SPARE = 1.2
 LISTED_PART, SHORT_PART = 0.1, 0.35
 #: Before a shortlist is chosen, so many times more images are looked at again, in pictures twice as large; or as many
 #: as this part of the time allows, where that is more.
-CLOSER, CLOSER_TIME = 5, 0.05
+CLOSER, CLOSER_TIME = 5, 0.12
 
 
 class Room(NamedTuple):

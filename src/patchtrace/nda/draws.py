@@ -77,6 +77,11 @@ class Moments:
         self.inner[images] = half**2
         self.draws[images] += 1
 
+    def of_images(self, places: NDArray[np.intp]) -> Moments:
+        """Those of some images, in this order; of those at -1 nothing is known yet."""
+        kept = (self.mean, self.squares, self.inner, self.samples, self.draws)
+        return Moments(*(np.where(places < 0, 0.0, values[places]) for values in kept))
+
     @property
     def pairs(self) -> Values:
         return self.draws / 2

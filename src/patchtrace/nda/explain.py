@@ -108,7 +108,7 @@ def explain(
     elif details.shortlists[query] is not None and len(chosen) < len(train):
         listed, others = np.sort(chosen), np.delete(listed, chosen)
         rng = np.random.default_rng((details.recipe.seed, query))
-        rest = rest_of(train, others, chances_of(shares[others], sample), rng)
+        _, rest = rest_of(train, others, chances_of(shares[others], sample), rng)
     cost = sum(len(noisy) * step.cost for noisy, step in zip(found.noisy, plan.steps, strict=True))
     total = (len(listed) + (len(rest.images) if rest else 0)) * cost
     count, engine = Counter(progress, total), get_engine(compute, total)

@@ -24,10 +24,11 @@ from patchtrace.nda.coarse import measured_recall
 from patchtrace.nda.draws import Estimate, Moments, chance_of_top, contenders, estimate, next_pairs
 from patchtrace.nda.pace import Clock, OutOfTime, Pace
 from patchtrace.nda.plan import TOGETHER, Draws
-from patchtrace.nda.sample import chances_of, rest_of
+from patchtrace.nda.sample import Masses, chances_of, rest_of
 from patchtrace.nda.setting import Setting
 from patchtrace.nda_details import Ended, NDADetails, NoiseOrigin, ShortlistFacts, slack
 from patchtrace.progress import Counter, Watch
+from patchtrace.recipe import Stopping
 
 Values = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -36,12 +37,18 @@ Places = NDArray[np.intp]
 KEPT = ("mean", "squares", "inner", "samples", "draws")
 #: An image that is below the last of the list even if both are off by so many errors gets no more draws.
 ERRORS = 2
-#: After a single draw, of which errors are not known, an image below this part of the last gets no more. Measured on
-#: 5,000 photographs: of the ten that are first in the mean of 16 draws none is below 0.35 of a draw's tenth.
+#: Nor does an image below this part of the last, even if errors are not known or large. Measured on 5,000 photographs:
+#: of the ten that are first in the mean of 16 draws none is below 0.35 of a single draw's tenth.
 BEHIND = 0.3
+#: An image outside of the shortlist joins it if samples showed this part of the mass of the last of the list, which
+#: single draws may double; at most so many at once.
+SHOWN, NEWCOMERS = 0.5, 200
 #: At levels where a few images do not hold most of a patch, a smaller sample will do: one whose estimated bias (it is
-#: taken away) is this part of a share. Elsewhere a larger one is needed. Both within these parts of the usual size.
-CORRECTED, SMALLEST, LARGEST = 0.08, 0.125, 3.0
+#: taken away) is this part of a share. Elsewhere a larger one is needed. Both within these parts of the usual size. Of
+#: a precision other than the default the same part is wanted.
+CORRECTED, SMALLEST, LARGEST = 0.12, 0.125, 3.0
+#: How well that bias is known: the part of it that shares may still be off by, all in the same direction.
+UNCERTAIN = 0.25
 #: Draws that have one sample, and are compared at once with it: a third less work. What they have in common by that is
 #: little beside the noise that they do not.
 SAMPLE_DRAWS = 4
@@ -73,6 +80,8 @@ class QueryRun:
         self.pace = Pace([level.cost for level in self.plan.levels])
         # of each level's last samples: how many there were, and the sum of bias times size
         self.samples = np.zeros((2, len(self.plan.levels)))
+        # of all samples of each level: draws, and the sum of what was taken away as bias, a part of shares
+        self.taken = np.zeros((2, len(self.plan.levels)))
         self.least_sample = LEAST_SAMPLE
         self.cut = False  # whether the coarse pass had no time for all levels
         self.settled = 0.0  # how far the list is from being settled, from 0 to 1
@@ -82,9 +91,11 @@ class QueryRun:
     def _start(self, listed: Places | None) -> None:
         """Begin with no draws, of all images or of a shortlist."""
         self.listed = listed
-        images = len(self.setting.train) if listed is None else len(listed)
+        self.chosen = images = len(self.setting.train) if listed is None else len(listed)
         self._compare(images)
         self.moments = [Moments.of(images) for _ in self.plan.levels]
+        coarse = np.zeros(0) if listed is None or self.coarse is None else self.coarse
+        self.masses = Masses.of(coarse * self.plan.patches, len(self.plan.levels))
         # over draws, what each level and scale adds
         self.sums = np.zeros((len(self.plan.steps) if self.setting.parts else 0, images))
         # of the first draws at each level and scale, in pieces
@@ -98,9 +109,10 @@ class QueryRun:
     def _sample_of(self, level: int) -> int:
         """The size of the next sample at a level: the usual one, or what is enough there. The bias falls with it."""
         count, bias = self.samples[:, level]
-        enough = self.sampled if count == 0 else int(bias / count / CORRECTED)
+        wanted = min(1.0, self.setting.stopping.precision / Stopping.precision)  # in units of the default
+        enough = self.sampled if count == 0 else int(bias / count / (CORRECTED * wanted))
         others = len(self.setting.train) - self.compared
-        return min(others, max(int(SMALLEST * self.sampled), min(enough, int(LARGEST * self.sampled))))
+        return min(others, max(int(SMALLEST * self.sampled), min(enough, int(LARGEST / wanted * self.sampled))))
 
     def _each(self, level: int) -> int:
         """Images that a draw of a level compares."""
@@ -115,6 +127,8 @@ class QueryRun:
         if len(listed) < len(self.setting.train):
             self.coarse = start.shares[query].astype(np.float64)
             self._start(listed)
+            if (facts := start.nda.shortlists[query]) is not None:
+                self.chosen = facts.images
             found = found[..., listed]
         for level, moments in enumerate(self.moments):
             for name, values in zip(KEPT, found[:, level], strict=True):
@@ -161,6 +175,7 @@ class QueryRun:
                     self._draw(contested, targets, report)
         except OutOfTime:
             self.ended = Ended.TIME
+            self._leave_newcomers_out()
         if self.checkpoint:
             self.checkpoint.save(self._state())
         self.watch(1, 1)
@@ -194,7 +209,7 @@ class QueryRun:
             return Ended.TIME if clock.left <= 0 else None
         best = np.argsort(-found.mean, kind="stable")[: rules.top]
         chances, first = self._chances(found)[best], found.mean.max()
-        ratios = found.error[best] / np.maximum(slack(found.mean[best], first, rules.precision), 1e-300)
+        ratios = self._errors(found)[best] / np.maximum(slack(found.mean[best], first, rules.precision), 1e-300)
         ready = (chances >= rules.confidence) & (ratios <= 1)
         self.watch.remark(f"{int(ready.sum())} of {len(best)} settled")
         # errors fall with the square root of the draws
@@ -223,12 +238,52 @@ class QueryRun:
         added = next_pairs(self.moments, self._wanting(found, best), costs, max(1.0, work), rules.most_draws)
         if not any(added):
             self.ended = Ended.DRAWS
+        elif contested is not None and self.setting.shortlist is None:
+            newcomers = self._newcomers(found)
+            if len(newcomers) and 4 * sum(costs) * self.pace.unit() < clock.left:
+                contested = self._join(newcomers, contested)
+                added = [max(1, pairs) for pairs in added]
         return [moments.most + 2 * pairs for moments, pairs in zip(self.moments, added, strict=True)], contested
+
+    def _newcomers(self, found: Estimate) -> Places:
+        """Images outside of the shortlist that may reach the list, by what samples showed of them."""
+        assert self.listed is not None
+        best = np.argsort(-found.mean, kind="stable")[: self.setting.stopping.top]
+        usual = np.array([moments.mean[best].mean() for moments in self.moments])
+        last = usual * (found.mean[best[-1]] / max(usual.mean(), 1e-300))  # of the last of the list, at each level
+        parts = self.masses.compared_with(last)
+        parts[self.listed] = 0
+        largest = np.argsort(-parts, kind="stable")[:NEWCOMERS]
+        return np.sort(largest[parts[largest] >= SHOWN])
+
+    def _join(self, newcomers: Places, contested: Places) -> Places:
+        """Put further images on the shortlist, with no draws so far; where they and the contested ones are on it."""
+        assert self.listed is not None
+        listed = np.union1d(self.listed, newcomers)
+        contested = np.searchsorted(listed, np.union1d(self.listed[contested], newcomers))
+        self._relist(listed)
+        self._compare(len(contested))
+        return contested
+
+    def _leave_newcomers_out(self) -> None:
+        """Forget images that the time limit left without a draw at some level."""
+        if self.listed is not None and self.drawn:
+            drawn = np.all([moments.draws > 0 for moments in self.moments], axis=0)
+            self._relist(self.listed[drawn])
+
+    def _relist(self, listed: Places) -> None:
+        """Have other images on the shortlist, with what is known of them."""
+        assert self.listed is not None
+        before = {image: place for place, image in enumerate(self.listed.tolist())}
+        places = np.array([before.get(image, -1) for image in listed.tolist()], dtype=np.intp)
+        self.moments = [moments.of_images(places) for moments in self.moments]
+        self.sums = np.where(places < 0, 0.0, self.sums[:, places])
+        self.listed = listed
 
     def _wanting(self, found: Estimate, best: Places) -> Places:
         """Which of the best images draws are for: those with too large an error, those around the end of the list."""
         rules = self.setting.stopping
-        errors = found.error[best] > slack(found.mean[best], found.mean.max(), rules.precision)
+        errors = self._errors(found)[best] > slack(found.mean[best], found.mean.max(), rules.precision)
         unsure = self._chances(found)[best] < rules.confidence
         wanting = errors | unsure
         wanting[rules.top :] = unsure[: rules.top].any()
@@ -237,10 +292,11 @@ class QueryRun:
     def _contenders(self, found: Estimate) -> Places:
         """Images that may still reach the list."""
         rules = self.setting.stopping
-        if np.isfinite(found.error).all():
-            return contenders(found, rules.top, rules.tolerance, ERRORS)
         last = max(0, len(found.mean) - rules.top)
-        return np.flatnonzero(found.mean >= BEHIND * np.partition(found.mean, last)[last])
+        places = np.flatnonzero(found.mean >= BEHIND * np.partition(found.mean, last)[last])
+        if np.isfinite(found.error).all():
+            return contenders(found, rules.top, rules.tolerance, ERRORS, places)
+        return places
 
     # -- draws ------------------------------------------------------------------------------------------
 
@@ -304,19 +360,21 @@ class QueryRun:
         ]
         work = LocalWork(setting.engine, setting.train.subset(listed), setting.budget)
         for job in self._jobs(number, draws, report):
-            found, biases = sampled_masses(work, job, rests)
+            found = sampled_masses(work, job, [rest for _, rest in rests])
+            self.taken[:, number] += len(rests), found.corrections.sum()
             if count < len(others):  # else there is nothing to learn from
                 self.samples[:, number] /= 2  # the last ones count most: contenders get fewer
-                self.samples[:, number] += len(biases), count * biases.sum()
-            yield found
+                self.samples[:, number] += len(rests), count * found.corrections.sum()
+                for (sampled, _), masses in zip(rests, found.seen, strict=True):
+                    self.masses.add(number, sampled, masses)
+            yield found.masses
 
     def _expected(self, number: int) -> Values:
         """The mass of each image at a level, as far as it is known: (train,).
 
         What the other levels say counts as much as what its own few draws do.
         """
-        assert self.coarse is not None
-        expected = self.coarse * self.plan.patches
+        expected = self.masses.expected(number)
         known = [moments.mean for moments in self.moments if moments.most]
         if known:
             expected[self.listed] = (self.moments[number].mean + np.mean(known, axis=0)) / 2
@@ -327,6 +385,16 @@ class QueryRun:
     def estimate(self) -> Estimate:
         """Means with errors in units of scores, of all images or of the shortlist."""
         return estimate(self.moments)
+
+    def _errors(self, found: Estimate) -> Values:
+        """Standard errors of the noise together with what is not known of the normaliser.
+
+        That is the same for all images, or nearly: it says nothing of their order.
+        """
+        draws, bias = self.taken
+        off = UNCERTAIN * bias / np.maximum(draws, 1)
+        systematic = np.mean([part * level.mean for part, level in zip(off, self.moments, strict=True)], axis=0)
+        return np.hypot(found.error, systematic)
 
     def _without_decoys(self, found: Estimate) -> Estimate:
         """The same with nothing for decoys, which stand in no list."""
@@ -347,7 +415,7 @@ class QueryRun:
         known = self.drawn and all(moments.known for moments in self.moments)
         if self.drawn:
             found = self.estimate()
-            mean, error, chance = found.mean, found.error, self._chances(self._without_decoys(found))
+            mean, error, chance = found.mean, self._errors(found), self._chances(self._without_decoys(found))
         else:
             assert self.coarse is not None
             mean = error = chance = self.coarse * self.plan.patches
@@ -393,10 +461,10 @@ class QueryRun:
         images = len(self.setting.train)
         if self.listed is None and self.drawn:
             return None
-        count = 0 if self.listed is None else len(self.listed)
+        count, chosen = (0, 0) if self.listed is None else (len(self.listed), self.chosen)
         coarse = self.setting.coarse.recipe if self.setting.coarse else self.plan.recipe
-        recall = None if self.cut else measured_recall(count / images)
-        return ShortlistFacts(count, images, self.sampled, coarse, recall)
+        recall = None if self.cut else measured_recall(chosen / images)
+        return ShortlistFacts(chosen, images, self.sampled, coarse, recall, count - chosen)
 
     def _parts(self) -> NDArray[np.float32]:
         """What each level and scale adds to the scores, in the mean over draws: (parts, 1, train)."""
@@ -431,8 +499,9 @@ class QueryRun:
             "sums": self.sums,
             "coarse": np.zeros(0) if self.coarse is None else self.coarse,
             "listed": np.full(1, -1) if self.listed is None else self.listed,
-            "numbers": np.array([self.compared, self.sampled, self.least_sample, self.cut]),
-            "samples": self.samples,
+            "numbers": np.array([self.compared, self.sampled, self.least_sample, self.cut, self.chosen]),
+            "samples": np.concatenate([self.samples, self.taken]),
+            "seen": np.stack([self.masses.sums, self.masses.counts]),
             "ended": np.array(str(self.ended or "")),
             "normalisers": np.zeros((0, 0)) if (found := self._normalisers()) is None else found,
         }
@@ -446,9 +515,11 @@ class QueryRun:
         self._start(None if np.array_equal(state["listed"], [-1]) else state["listed"].astype(np.intp))
         self.moments = [Moments(*level) for level in state["moments"]]
         self.sums = state["sums"]
-        self.compared, self.sampled, self.least_sample, cut = state["numbers"].tolist()
+        self.compared, self.sampled, self.least_sample, cut, self.chosen = state["numbers"].tolist()
         self.cut = bool(cut)
-        self.samples = state["samples"]
+        self.samples, self.taken = np.split(state["samples"], 2)
+        self.masses.sums, self.masses.counts = state["seen"]
+        self._leave_newcomers_out()
         self.ended = Ended(str(state["ended"])) if str(state["ended"]) else None
         if len(found := state["normalisers"]):
             ends = np.cumsum([step.patches for step in self.plan.steps])
