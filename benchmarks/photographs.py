@@ -1,8 +1,11 @@
-"""The picture of the README: a report on real photographs, where the answer is known.
+"""Pictures of real photographs for the README and the docs: a report where the answer is known, and painted ones.
 
     apt-get install lomiri-wallpapers-16.04          # the photographs, on Debian 12; or unpack the package somewhere
     python benchmarks/photographs.py make OUT        # the collection and the query, OUT/photographs and OUT/collage.png
     python benchmarks/photographs.py picture OUT     # the report on it, and docs/photographs.png of that
+    python benchmarks/photographs.py mountains OUT   # squares of two mountains, OUT/mountains, and what is painted from
+                                                     # them: docs/painted-photographs.png; needs TAEF2 in ../shared/data
+    python benchmarks/photographs.py smooth OUT      # after both steps: whether the smoothest images win
 
 The collection is 78 square pieces of 13 photographs, six of each, which do not overlap. The query is put together from
 three of them: a piece is mirrored and warmed, a part of a second is pasted into it larger than it was, one of a third
@@ -17,7 +20,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 from PIL import Image, ImageOps
+from scipy.stats import spearmanr
+
+from patchtrace import ImageSet, ScoreMachine
 
 WALLPAPERS = Path("/usr/share/backgrounds")
 PHOTOGRAPHS = [
@@ -35,8 +42,10 @@ PHOTOGRAPHS = [
     "sunset_by_Aitzol_Berasategi",
     "Wine_by_Jakkub_Mede",
 ]
+MOUNTAINS = ["picosdeeuropa_by_Aitzol_Berasategi", "aitzgorri_by_Aitzol_Berasategi"]
 SIDE = 256
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+WEIGHTS = DOCS.parent.parent / "shared" / "data" / "taef2_encoder.safetensors"
 
 
 def pieces(photograph: Image.Image) -> list[Image.Image]:
@@ -59,6 +68,38 @@ def make(out: Path, wallpapers: Path) -> None:
             for number, piece in enumerate(pieces(photograph.convert("RGB"))):
                 piece.save(train / f"{name.partition('_by_')[0].lower()}-{number:02}.jpg", quality=92)
     collage(train).save(out / "collage.png")
+
+
+def mountains(out: Path, wallpapers: Path) -> None:
+    """Twenty squares of each of two photographs, which overlap, and what the local score machine paints from them."""
+    train, random = out / "mountains", np.random.default_rng(0)
+    train.mkdir(parents=True, exist_ok=True)
+    for name in MOUNTAINS:
+        with Image.open(wallpapers / f"{name}.jpg") as photograph:
+            for number in range(20):
+                side = int(min(photograph.size) * random.uniform(0.55, 0.95))
+                x, y = (int(random.integers(0, length - side + 1)) for length in photograph.size)
+                square = photograph.convert("RGB").crop((x, y, x + side, y + side))
+                square = square.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+                square.save(train / f"{name.partition('_by_')[0]}-{number:02}.jpg", quality=92)
+    arguments = ["generate", "--train", train, "--latents", f"taef2:{WEIGHTS}", "--size", SIDE, "-n", 6]
+    arguments += ["--steps", 20, "--seed", 2, "-o", out / "painted"]
+    subprocess.run([sys.executable, "-m", "patchtrace", *map(str, arguments)], check=True)
+    with Image.open(out / "painted" / "sheet.png") as sheet:
+        sheet.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
+            DOCS / "painted-photographs.png", optimize=True
+        )
+
+
+def smooth(out: Path) -> None:
+    """The rank correlation between an image's share in six painted pictures and the deviation of its latents."""
+    print("| squares | steps | share and deviation |\n|---|---|---|")
+    for name in ("photographs", "mountains"):
+        train = ImageSet.open(out / name, size=SIDE, latents=f"taef2:{WEIGHTS}")
+        deviation = train.block(0, len(train)).std(axis=(2, 3)).mean(axis=1)
+        for steps in (12, 30):
+            share = ScoreMachine(train).sample(6, steps=steps, seed=1).shares.mean(axis=0)
+            print(f"| {name} | {steps} | {spearmanr(share, deviation).statistic:.2f} |")
 
 
 def collage(train: Path) -> Image.Image:
@@ -99,10 +140,10 @@ def chromium() -> str:
 
 def main(step: str, out: Path, wallpapers: Path = WALLPAPERS) -> None:
     """One step, as the text above says."""
-    if step == "make":
-        make(out, wallpapers)
+    if step in ("picture", "smooth"):
+        {"picture": picture, "smooth": smooth}[step](out)
     else:
-        picture(out)
+        {"make": make, "mountains": mountains}[step](out, wallpapers)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,15 @@
     make pictures                                                     # all; hours, mostly for latents of 512
     .venv/bin/python benchmarks/pictures.py "latents of 256" pixel    # some only
     .venv/bin/python benchmarks/pictures.py "latents of 512" --rounds 12
-    .venv/bin/python benchmarks/pictures.py "latents of 512, zoom 1.5" --changes "quarter pasted 1.5 times larger"
+    .venv/bin/python benchmarks/pictures.py "latents of 512, shrunk 1.5" --changes "quarter pasted 1.5 times larger"
     .venv/bin/python benchmarks/pictures.py --table                   # of what is known so far
 
 600 photographs: 500 are the collection, and the other 100 are hosts, onto which parts are pasted, and which are blended
 with. 40 of the collection are sources, changed at their full size. No source and no host is one of the photographs with
 which the recipe for latents was chosen (latent_levels.py). Each comparison is exact, with one draw.
+
+Of a way with "shrunk" the query is compared as it is and so many times smaller, and the shares of an image are
+averaged; "zoom" compares the collection enlarged too (--views).
 
 A round has one query of each change, each of another source; 40 rounds are every change of every source. Results are
 kept query by query in benchmarks/results/pictures/, and a run goes on where it was stopped. Latents stay in
@@ -34,6 +37,7 @@ from tqdm import tqdm
 
 from patchtrace import NDA, ImageSet, PixelSimilarity, Recipe, Store
 from patchtrace.images import Decoding
+from patchtrace.images.shrunken import repeated
 from patchtrace.latents import load_autoencoder
 from patchtrace.methods import EmbeddingSimilarity, Method
 
@@ -121,11 +125,14 @@ GOAL = ("JPEG 30", "mirrored", "cropped to 60 %", "turned 10 degrees", "darker",
 
 
 class Way(NamedTuple):
-    """How pictures are compared: the method, the side that they are brought to, and whether as latents."""
+    """How pictures are compared: the method, the side that they are brought to, whether as latents, and the query at
+    which sizes besides its own; what it is without these is another way, which is measured on the way."""
 
     make: Callable[[], Method]
     side: int = 32
     latents: bool = False
+    shrink: tuple[float, ...] = ()
+    plain: str = ""
 
 
 def zoomed(recipe: Recipe) -> Recipe:
@@ -137,13 +144,16 @@ WAYS: dict[str, Way] = {
     "pixel similarity": Way(PixelSimilarity),
     "embedding": Way(EmbeddingSimilarity, 256),
     "32 pixels": Way(lambda: NDA(Recipe.for_size(32, 32))),
-    "32 pixels, zoom 1.5": Way(lambda: NDA(zoomed(Recipe.for_size(32, 32)))),
     "64 pixels": Way(lambda: NDA(Recipe.for_size(64, 64)), 64),
-    "64 pixels, zoom 1.5": Way(lambda: NDA(zoomed(Recipe.for_size(64, 64))), 64),
     "latents of 256": Way(NDA, 256, latents=True),
     "latents of 256, zoom 1.5": Way(lambda: NDA(zoomed(Recipe.for_latents(32, 32))), 256, latents=True),
     "latents of 512": Way(NDA, 512, latents=True),
     "latents of 512, zoom 1.5": Way(lambda: NDA(zoomed(Recipe.for_latents(64, 64))), 512, latents=True),
+    "32 pixels, shrunk 1.5": Way(lambda: NDA(Recipe.for_size(32, 32)), 32, False, (1.5,), "32 pixels"),
+    "latents of 256, shrunk 1.5": Way(NDA, 256, True, (1.5,), "latents of 256"),
+    "latents of 256, shrunk 1.5 and 3": Way(NDA, 256, True, (1.5, 3), "latents of 256"),
+    "latents of 512, shrunk 1.5": Way(NDA, 512, True, (1.5,), "latents of 512"),
+    "latents of 512, shrunk 1.5 and 3": Way(NDA, 512, True, (1.5, 3), "latents of 512"),
 }
 
 
@@ -210,12 +220,21 @@ def opened_collection(way: Way) -> ImageSet:
 
 
 def asked(query: Query, way: Way) -> tuple[np.ndarray, float]:
-    """A query as it is compared, (1, channels, height, width), and core seconds to encode it; latents from the disk."""
-    kept = RUNS / "queries" / f"{way.side}-{query.change}-{query.name}.npz".replace(" ", "_").replace("/", "-")
+    """A query as it is compared, (sizes, channels, height, width), and core seconds to encode it."""
+    found = [_asked(query, way, times) for times in (1.0, *way.shrink)]
+    return np.concatenate([pixels for pixels, _ in found]), sum(seconds for _, seconds in found)
+
+
+def _asked(query: Query, way: Way, times: float) -> tuple[np.ndarray, float]:
+    """One size of a query; latents are kept on the disk."""
+    size = way.side if times == 1 else f"{way.side}-{times:g}"
+    kept = RUNS / "queries" / f"{size}-{query.change}-{query.name}.npz".replace(" ", "_").replace("/", "-")
     if way.latents and kept.exists():
         with np.load(kept) as found:
             return found["latents"].astype(np.float32), float(found["seconds"])
     changed = small(CHANGES[query.change](opened(query.source), opened(query.host)), way.side)
+    if times > 1:
+        changed = np.asarray(repeated(Image.fromarray(changed), times))
     if not way.latents:
         return changed[None], 0.0
     autoencoder = load()
@@ -236,9 +255,8 @@ def load() -> Any:
 
 def measure(name: str, rounds: int, changes: Sequence[str]) -> None:
     """One way to compare, query by query."""
-    path, way = RESULTS / f"{name.replace(', ', '-').replace(' ', '-')}.json", WAYS[name]
-    entry = known(name)
-    done = {(row["change"], row["source"]) for row in entry["rows"]}
+    way = WAYS[name]
+    done = {(row["change"], row["source"]) for row in known(name)["rows"]}
     missing = [
         query
         for query in queries()
@@ -253,20 +271,34 @@ def measure(name: str, rounds: int, changes: Sequence[str]) -> None:
     for query in tqdm(missing, desc=name, disable=None):
         changed, encoding = asked(query, way)
         begin = core_seconds()
-        scores = method.attribute(changed).scores[0]
-        seconds = core_seconds() - begin
-        rank = int((scores > scores[query.place]).sum())
-        row = {"round": query.round, "change": query.change, "source": query.name, "rank": rank}
-        if rank:
-            row["first"] = collection()[int(scores.argmax())].relative_to(PHOTOS).as_posix()
-        entry["rows"].append(row | {"encoding": round(encoding, 3), "seconds": round(seconds, 3)})
-        RESULTS.mkdir(exist_ok=True)
-        lines = ",\n".join("  " + json.dumps(row) for row in entry["rows"])
-        path.write_text(f'{{"images": {len(images)}, "rows": [\n{lines}\n]}}\n')
+        scores = method.attribute(changed).scores
+        cost = np.array([encoding, core_seconds() - begin])
+        keep(name, query, scores.mean(axis=0), cost)
+        if way.plain:
+            keep(way.plain, query, scores[0], cost / len(changed))
+
+
+def keep(name: str, query: Query, scores: np.ndarray, cost: np.ndarray) -> None:
+    """Write down where the source of a query is, unless that is known."""
+    entry, rank = known(name), int((scores > scores[query.place]).sum())
+    if any((row["change"], row["source"]) == (query.change, query.name) for row in entry["rows"]):
+        return
+    row: dict[str, Any] = {"round": query.round, "change": query.change, "source": query.name, "rank": rank}
+    if rank:
+        row["first"] = collection()[int(scores.argmax())].relative_to(PHOTOS).as_posix()
+    encoding, seconds = (round(float(each), 3) for each in cost)
+    entry["rows"].append(row | {"encoding": encoding, "seconds": seconds})
+    RESULTS.mkdir(exist_ok=True)
+    lines = ",\n".join("  " + json.dumps(row) for row in entry["rows"])
+    results_of(name).write_text(f'{{"images": {entry["images"]}, "rows": [\n{lines}\n]}}\n')
+
+
+def results_of(name: str) -> Path:
+    return RESULTS / f"{name.replace(', ', '-').replace(' ', '-')}.json"
 
 
 def known(name: str) -> dict[str, Any]:
-    path = RESULTS / f"{name.replace(', ', '-').replace(' ', '-')}.json"
+    path = results_of(name)
     return json.loads(path.read_text()) if path.exists() else {"images": len(collection()), "rows": []}
 
 

@@ -14,7 +14,7 @@ from patchtrace.attribution import Attribution, Hit
 from patchtrace.compute import Compute
 from patchtrace.drawing import html as _html  # noqa: F401  # results learn how to show themselves
 from patchtrace.errors import PatchtraceError
-from patchtrace.images import Decoding, ImageSet, Store
+from patchtrace.images import Decoding, ImageSet, Store, shrunken
 from patchtrace.latents import Autoencoder
 from patchtrace.methods import (
     DTRAK,
@@ -75,4 +75,5 @@ __all__ = [
     "attribute",
     "calibrate",
     "explain",
+    "shrunken",
 ]

@@ -85,6 +85,21 @@ def test_refine_refuses_a_run_that_it_cannot_go_on_with(call, photos, query, tmp
     assert "changed since the result was made" in err
 
 
+def test_a_run_with_smaller_queries_is_read_again(call, photos, query, tmp_path):
+    run = tmp_path / "run"
+    smaller = ("--shrink", "1.5,2", "--draws", 4, "-o", run, "--report", tmp_path / "report.html", "--json")
+    code, out, _ = call("attribute", query, "--train", photos, *FAST, *smaller)
+    assert code == 0
+    names = [found["id"] for found in json.loads(out)["queries"]]
+    assert names == [query.name, f"{query.name}, 1.5 times smaller", f"{query.name}, 2 times smaller"]
+    assert len(list(tmp_path.glob("report*.html"))) == 4  # a page for each, and one with links to them
+    assert call("refine", run, "--draws", 6)[0] == 0
+    assert Attribution.load(run).query_ids == tuple(names)
+    code, _, err = call("attribute", query, "--train", photos, "--shrink", "0.5")
+    assert code == 2
+    assert "more than 1, up to 4" in err
+
+
 def test_explain_writes_pictures_and_numbers_that_add_up(call, photos, query, tmp_path):
     run, why = tmp_path / "run", tmp_path / "why"
     assert call("attribute", query, "--train", photos, *FAST, "-o", run)[0] == 0

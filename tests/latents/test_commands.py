@@ -10,9 +10,10 @@ import pytest
 from command import run as run_command
 from PIL import Image
 
-from patchtrace import NDA, ImageSet, Level, Recipe, Scale, ScoreMachine, Store
+from patchtrace import NDA, ImageSet, Level, Recipe, Scale, ScoreMachine, Store, shrunken
 from patchtrace.errors import PatchtraceError
 from patchtrace.images import Decoding
+from patchtrace.images.shrunken import repeated
 from patchtrace.latents import load_autoencoder
 from patchtrace.progress import Watch
 from patchtrace.server.jobs import Limits
@@ -65,6 +66,18 @@ def test_index_attribute_refine_explain(run, photos, saved, tmp_path):
     named = ("--latents", f"taef2:{tmp_path / 'moved' / weights.name}")
     run("explain", out, "-o", tmp_path / "why", *named, "-q")
     assert size_of(tmp_path / "why" / "overview.png")[0] > 300
+
+
+def test_smaller_queries_are_encoded_anew(store, photos):
+    """Latents of the smaller picture, not smaller latents; and the file is what it is made from."""
+    train = ImageSet.open(store)
+    made = shrunken(train.open_like(photos / "card-002.png"), [2])
+    assert (made.shape, made.pixels.dtype, made.autoencoder) == (train.shape, np.float16, train.autoencoder)
+    picture = Image.open(photos / "card-002.png").convert("RGB")
+    by_hand = np.asarray(repeated(picture, 2)).transpose(2, 0, 1)
+    expected = train.autoencoder.encode(by_hand[None])[0]
+    np.testing.assert_allclose(made.pixels[1].astype(np.float32), expected.astype(np.float32), rtol=2e-3, atol=1e-4)
+    assert made.frame(1).size == picture.size
 
 
 def test_attribute_without_a_store(run, photos, weights, tmp_path):

@@ -99,6 +99,45 @@ def test_pictures_that_keep_their_shapes_are_encoded_in_them(photos, autoencoder
         assert NDA(RECIPE).fit(images).attribute(tmp_path / "2.png").top(1)[0][0].index == 2
 
 
+def test_half_precision_changes_no_score_by_more_than_its_rounding_can(photos, weights, store):
+    """Each latent is off by at most one part in 2048, so each logit by what the triangle inequality allows.
+
+    With d = x - s u for a patch x of the noisy query and u of an image, and e what u and the query are off together,
+    |d'|^2 - |d|^2 is at most 2 s sum |d| e + s^2 sum e^2. Over 2v it bounds what logits and normalisers are off.
+    """
+    kept = ImageSet.open(store)
+    halves = kept.block(0, len(kept)).astype(np.float64)
+    exact = np.stack([latents_by_definition(photos / name, weights) for name in kept.ids])
+    level = Level.at_noise(0.97, (Scale(3),), "flow-matching")  # these small networks make large latents
+    recipe = Recipe((level,), schedule="flow-matching", border="valid", k=64)
+    signal, sigma = recipe.noise_at(level.t)
+    noise = np.random.default_rng(1).standard_normal((1, *exact.shape[1:])).astype(np.float32)
+
+    def patches(pictures):
+        windows = np.lib.stride_tricks.sliding_window_view(pictures.astype(np.float64), (3, 3), axis=(-2, -1))
+        return np.moveaxis(windows, -5, -3).reshape(-1, 9 * pictures.shape[-3])
+
+    query, images = patches(exact[5:6]), patches(exact)
+    noisy = signal * query + sigma * patches(noise)
+    apart = noisy[:, None] - signal * images
+    weight = np.exp(-(apart**2).sum(axis=2) / (2 * sigma**2))
+    weight /= weight.sum(axis=1, keepdims=True)
+    scores = NDA(recipe).fit(exact).attribute(exact[5:6], noise={level.t: noise}).scores[0]
+    np.testing.assert_allclose(scores, weight.reshape(len(query), len(exact), -1).sum(axis=(0, 2)), rtol=1e-4)
+
+    off = (np.abs(query)[:, None] + np.abs(images)) / 2048 + 1e-5  # 1e-5: the rounding of the network
+    logit = (2 * signal * np.abs(apart) * off + (signal * off) ** 2).sum(axis=2) / (2 * sigma**2)
+    normaliser = np.log((weight * np.exp(logit)).sum(axis=1, keepdims=True))
+    most = (weight * np.expm1(logit + normaliser)).reshape(len(query), len(exact), -1).sum(axis=(0, 2))
+    rounded = (
+        NDA(recipe).fit(halves.astype(np.float32)).attribute(halves[5:6].astype(np.float32), noise={level.t: noise})
+    )
+    difference = np.abs(rounded.scores[0] - scores)
+    assert (difference <= most).all()
+    assert (most < 0.1 * scores).all()  # a bound that says something
+    assert (difference > 0).any()
+
+
 def test_queries_are_encoded_whatever_they_come_as(photos, store, autoencoder):
     train = ImageSet.open(store)
     pixels = np.asarray(Image.open(photos / "card-005.png").convert("RGB"))

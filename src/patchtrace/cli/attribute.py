@@ -90,6 +90,7 @@ UNFINISHED = "unfinished"
     ),
 )
 @opts.query_key
+@opts.shrink
 @opts.null
 @opts.leave_one_out
 @opts.controls
@@ -113,6 +114,7 @@ def attribute(context: click.Context, /, **options: Any) -> int:
       patchtrace attribute query.png --train photos/ --seconds 60 -o run/  &&  patchtrace refine run/
       patchtrace attribute query.png --train photos/ --controls others/
       patchtrace attribute query.png --train photos/ --decoys others/
+      patchtrace attribute crop.png --train photos/ --shrink 1.5,3
       patchtrace attribute query.png --train photos/ --method embedding
       patchtrace attribute generated/ --train photos/ --method dtrak --model model/ -o run/
       patchtrace attribute generated.npz --train cifar-10-batches-py/ --json

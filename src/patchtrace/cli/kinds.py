@@ -14,6 +14,8 @@ from click.shell_completion import CompletionItem
 from patchtrace.checks import nearest
 from patchtrace.evaluate.lds import LEAST_SUBSETS
 from patchtrace.images.decode import MOST_SIDE
+from patchtrace.images.shrunken import RIGHT as SMALLER
+from patchtrace.images.shrunken import checked_times
 from patchtrace.images.sources.base import recognised
 from patchtrace.recipe import MOST_DRAWS
 from patchtrace.views import RIGHT, view_names
@@ -169,6 +171,7 @@ SUBSETS = Parsed(
     f"{{!r}} is neither a number from {LEAST_SUBSETS} on nor a file: use 64, for example, or a .npy or .npz of subsets",
 )
 #: Views of the collection's images, such as flips,zoom:1.5.
+TIMES = Parsed("TIMES,TIMES,...", checked_times, "{!r} is not valid: " + SMALLER)
 VIEWS = Parsed("VIEW,VIEW,...|none", view_names, "{!r} is not valid: " + RIGHT + ", or none")
 DRAWS = Parsed("N|auto", _draws, f"{{!r}} is not a number of draws: use a whole number from 1 to {MOST_DRAWS}, or auto")
 #: Images of each query in a table on disk; None: all.

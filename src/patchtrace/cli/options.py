@@ -84,6 +84,15 @@ verdicts = under(
         show_default=True,
     ),
 )
+shrink = under(
+    PICTURES,
+    click.option(
+        "--shrink",
+        type=kinds.TIMES,
+        help="Also compare each query so many times smaller, as a query of its own, to find enlarged crops and parts. "
+        "Several with commas (1.5,3).",
+    ),
+)
 query_key = under(
     PICTURES, click.option("--query-key", help="Array of a .npz, or column of a table, that holds the queries.")
 )

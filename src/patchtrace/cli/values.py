@@ -19,7 +19,7 @@ from patchtrace.compute import Compute
 from patchtrace.diffusion import Training
 from patchtrace.errors import PatchtraceError
 from patchtrace.evaluate.scoring import usual_recipe
-from patchtrace.images import Decoding, ImageSet, has_own_size
+from patchtrace.images import Decoding, ImageSet, has_own_size, shrunken
 from patchtrace.latents import recorded as autoencoder_of
 from patchtrace.latents.autoencoder import DEFAULT_SIZE as LATENTS_SIZE
 from patchtrace.methods import METHODS, Method, Resources, make_method
@@ -174,7 +174,7 @@ def opened_from(options: Options) -> dict[str, Any]:
     }
     latents = options.get("latents")  # with the full path, which the autoencoder knows
     keys = {name: options[name] for name in (*READING, "query_key", *(["decoy_key"] if options.get("decoys") else []))}
-    return {**where, **keys, "latents": latents, "timeout": options["timeout"]}
+    return {**where, **keys, "latents": latents, "timeout": options["timeout"], **set_in(options, "shrink")}
 
 
 def read_again(result: Attribution, run: Path, quiet: bool, latents: str | None = None) -> tuple[ImageSet, ImageSet]:
@@ -210,6 +210,7 @@ def _can_be_read_again(recorded: Mapping[str, Any]) -> bool:
         {"query_key", *READING, *decoys} <= set(recorded)
         and all(isinstance(paths, list) and all(isinstance(path, str) for path in paths) for paths in lists)
         and all(text is None or isinstance(text, str) for text in texts)
+        and isinstance(recorded.get("shrink", []), list)
     )
 
 
@@ -245,8 +246,9 @@ def read_collection(options: Options, size: tuple[int, int] | None = None) -> Im
 
 
 def read_queries(options: Options, train: ImageSet) -> ImageSet:
-    """The queries that the options name, at the size of the collection."""
-    return read_others("the queries", options["query"], options["query_key"], options, train)
+    """The queries that the options name, at the size of the collection; with --shrink, also smaller."""
+    queries = read_others("the queries", options["query"], options["query_key"], options, train)
+    return shrunken(queries, options["shrink"]) if options.get("shrink") else queries
 
 
 def read_others(what: str, paths: Iterable[str], key: str | None, options: Options, train: ImageSet) -> ImageSet:
