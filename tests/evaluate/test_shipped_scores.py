@@ -14,6 +14,7 @@ from patchtrace.evaluate.score_files import read_scores
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KEPT = ROOT / "benchmarks" / "results" / "truth32"
+DOCS = ROOT / "docs" / "evaluation.md"
 SETS = ("validation", "generated")
 TABLE = re.findall(
     r"^\| `([a-z0-9-]+)\.npz` \| (-?[\d.]+) \| (-?[\d.]+) \|$",
@@ -27,7 +28,9 @@ def test_the_table_has_all_files():
         assert {row[0] for row in TABLE} == {path.stem for path in (KEPT / "scores" / name).glob("*.npz")}
 
 
-@pytest.mark.parametrize("label, stated", [(label, dict(zip(SETS, values, strict=True))) for label, *values in TABLE])
+@pytest.mark.parametrize(
+    ("label", "stated"), [(label, dict(zip(SETS, values, strict=True))) for label, *values in TABLE]
+)
 def test_the_lds_of_a_file_is_that_of_the_table(label, stated):
     for name in SETS:
         truth, path = GroundTruth.load(KEPT / f"{name}-0.npz"), KEPT / "scores" / name / f"{label}.npz"
