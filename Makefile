@@ -193,11 +193,14 @@ shells:
 	@command -v zsh >/dev/null && command -v fish >/dev/null || { echo "not all shells are here; trying: apt-get install zsh fish"; \
 	  { apt-get update -q && apt-get install -qy zsh fish; } || echo "going on without them"; }
 
-# Without a compiler everything works, but slowly; root can fetch one. The tests need it: a kernel that does not compile
-# fails their installation (PATCHTRACE_STRICT).
+# Without a compiler and the headers of Python everything works, but many times more slowly; root can fetch them. The
+# tests need them: a kernel that does not compile fails their installation (PATCHTRACE_STRICT).
 compiler:
-	@command -v c++ >/dev/null || command -v g++ >/dev/null || { echo "no C++ compiler; trying: apt-get install g++"; \
-	  { apt-get update -q && apt-get install -qy g++; } || echo "going on without the native engine"; }
+	@{ command -v c++ || command -v g++; } >/dev/null && $(PYTHON) -c '$(HEADERS)' || { \
+	  echo "no C++ compiler, or no headers of Python; trying: apt-get install g++ python3-dev"; \
+	  { apt-get update -q && apt-get install -qy g++ python3-dev; } || \
+	  echo "going on without the native engine: everything will take many times as long"; }
+HEADERS = import os, sys, sysconfig; sys.exit(not os.path.isfile(sysconfig.get_path("include") + "/Python.h"))
 
 $(VENV)/installed: $(BIN)/python pyproject.toml $(NATIVE) | compiler
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .

@@ -46,36 +46,37 @@ OTHERS = [name for name in METHODS if not name.startswith("nda") and name != "ra
 ORDER = sorted([*RECIPES, *OTHERS], key=lambda label: ("draws" in label, label in OTHERS and label not in QUICK))
 
 
-def nda(recipe: Recipe) -> dict[str, tuple[NDArray[np.float64], dict[str, Any]]]:
-    """Scores of a recipe on both sets of queries, with facts."""
-    counts = [len(TRUTH.benchmarks[name].queries) for name in SETS]
-    scores = store().scores(recipe, np.arange(sum(counts)))
-    facts = {"method": "nda", "settings": {"recipe": recipe.to_dict()}, "requires": "nothing"}
-    return dict(zip(SETS, ((part, facts) for part in np.split(scores, counts[:1])), strict=True))
+def nda(recipe: Recipe, name: str) -> tuple[NDArray[np.float64], dict[str, Any]]:
+    """Scores of a recipe on a set of queries, with facts."""
+    counts = [len(TRUTH.benchmarks[each].queries) for each in SETS]
+    rows = np.split(np.arange(sum(counts)), counts[:1])[SETS.index(name)]
+    return store().scores(recipe, rows), {
+        "method": "nda",
+        "settings": {"recipe": recipe.to_dict()},
+        "requires": "nothing",
+    }
 
 
-def other(method: str) -> dict[str, tuple[NDArray[np.float32], dict[str, Any]]]:
+def other(method: str, name: str) -> tuple[NDArray[np.float32], dict[str, Any]]:
     """The same of any other method."""
-    choosing, made = Half(0), {}
-    for number, name in enumerate(SETS):
-        benchmark = TRUTH.benchmarks[name]
-        resources = Resources(
-            train=benchmark.train,
-            compute=Compute(),
-            model=benchmark.retraining.with_checkpoints() if requires_model(method) else None,
-            cache=WORK / "gradients",
-            draws=INFLUENCE_DRAWS,
-        )
-        found = score_queries(method, resources, benchmark.queries, directory=WORK)
-        facts = {"method": method, "settings": dict(found.settings), "requires": found.requires}
-        best = ""
-        if len(found.variants) > 1:
-            rows = choosing.queries[number]
-            here = replace(found, variants={key: scores[rows] for key, scores in found.variants.items()})
-            best = here.chosen(choosing.truths[number], np.arange(len(rows)))
-            facts |= {"lambda": best, "chosen on": rows.tolist()}
-        made[name] = found.variants[best], facts
-    return made
+    benchmark = TRUTH.benchmarks[name]
+    resources = Resources(
+        train=benchmark.train,
+        compute=Compute(),
+        model=benchmark.retraining.with_checkpoints() if requires_model(method) else None,
+        cache=WORK / "gradients",
+        draws=INFLUENCE_DRAWS,
+    )
+    found = score_queries(method, resources, benchmark.queries, directory=WORK)
+    facts = {"method": method, "settings": dict(found.settings), "requires": found.requires}
+    best = ""
+    if len(found.variants) > 1:
+        choosing, number = Half(0), SETS.index(name)
+        rows = choosing.queries[number]
+        here = replace(found, variants={key: scores[rows] for key, scores in found.variants.items()})
+        best = here.chosen(choosing.truths[number], np.arange(len(rows)))
+        facts |= {"lambda": best, "chosen on": rows.tolist()}
+    return found.variants[best], facts
 
 
 def keep(label: str, name: str, scores: NDArray[Any], facts: dict[str, Any]) -> None:
@@ -105,12 +106,10 @@ def main() -> None:
     unknown = set(labels) - set(ORDER)
     if unknown:
         sys.exit(f"there is no {', '.join(sorted(unknown))}: use some of {', '.join(ORDER)}")
-    for label in labels:
-        if all(place(label, name).is_file() for name in SETS):
-            continue
-        made = nda(RECIPES[label]) if label in RECIPES else other(label)
-        for name, (scores, facts) in made.items():
-            keep(label, name, scores, facts)
+    for name in reversed(SETS):  # the generated ones are half as many
+        for label in labels:
+            if not place(label, name).is_file():
+                keep(label, name, *(nda(RECIPES[label], name) if label in RECIPES else other(label, name)))
 
 
 if __name__ == "__main__":

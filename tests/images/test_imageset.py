@@ -584,6 +584,7 @@ def test_rules_that_are_no_rules_are_refused():
 # --- files that are hostile, or do not stay as they are ---
 
 
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no time limit for a file: docs/platforms.md")
 def test_a_file_that_takes_long_to_decode_is_skipped(tmp_path, flat_file):
     (tmp_path / "slow.jpg").write_bytes(slow_jpeg())
     flat_file(tmp_path / "good.png")

@@ -20,6 +20,8 @@ from patchtrace.images.store import pool, reader
 from patchtrace.images.store.manifest import Manifest
 from patchtrace.images.store.pixels import StorePixels
 
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="a store needs POSIX locks: docs/platforms.md")
+
 RULES = Decoding(size=(8, 8))
 LONG_AGO = 1_000_000_000
 
@@ -445,4 +447,5 @@ total = sum(float(images.block(start, start + 256).sum()) for start in range(0, 
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 12 << 10, "of 48 MB, no more than a few blocks"
+    grown = int(done.stdout) * (1 if sys.platform == "darwin" else 1024)  # macOS counts bytes
+    assert grown < 12 << 20, "of 48 MB, no more than a few blocks"

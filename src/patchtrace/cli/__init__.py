@@ -180,7 +180,7 @@ def main(arguments: list[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # an id the terminal cannot show must not end the run
     with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
+        warnings.showwarning = _Warnings()
         # click's own main would turn Ctrl-C and a closed pipe into exit code 1
         try:
             given = sys.argv[1:] if arguments is None else arguments
@@ -203,9 +203,16 @@ def _fill_streams() -> None:
     sys.stderr = sys.stderr or sys.stdout
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Print a warning without the place in the code that it comes from."""
-    note(str(message), mark="warning:")
+class _Warnings:
+    """Print each warning once, without the place in the code that it comes from."""
+
+    def __init__(self) -> None:
+        self.shown: set[str] = set()
+
+    def __call__(self, message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if str(message) not in self.shown:
+            self.shown.add(str(message))
+            note(str(message), mark="warning:")
 
 
 def _exit_code(error: BaseException) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib import import_module
 from types import ModuleType
 from typing import Any, Self
 
@@ -18,10 +19,11 @@ from patchtrace.engines.contract import BlockResult, Comparison, Engine, Patchwo
 from patchtrace.engines.preparation import Colour, query_terms
 from patchtrace.errors import PatchtraceError
 
+_CURE = "install it again where there are a C++ compiler and the headers of Python (apt-get install g++ python3-dev)"
 _kernel: ModuleType | None
 _reason = ""
 try:
-    from patchtrace import _native as _kernel
+    _kernel = import_module("patchtrace._native")  # `from` would call a missing file a circular import
 except ImportError as error:  # installed without a compiler, or a library that it needs is gone
     _kernel, _reason = None, str(error)
 
@@ -35,8 +37,8 @@ def kernel() -> ModuleType:
     """The compiled module."""
     if _kernel is None:
         raise PatchtraceError(
-            "the native engine was not built when patchtrace was installed: install it again where there is a C++ "
-            f"compiler (apt-get install g++), or use engine='blocked' ({_reason})"
+            f"the native engine was not built when patchtrace was installed ({_reason}): {_CURE}, "
+            "or use engine='blocked'"
         )
     return _kernel
 
@@ -71,7 +73,7 @@ class NativeEngine(Engine):
     @classmethod
     def status(cls) -> tuple[bool, str]:
         if not available():
-            return False, f"not built when patchtrace was installed ({_reason}); install it again with a C++ compiler"
+            return False, f"not built when patchtrace was installed ({_reason}); {_CURE}"
         sets, cache = instruction_sets(), kernel().second_level_cache() // 1024
         return True, f"{sets[0]} (of {', '.join(sets)}), {default_threads()} threads, {cache} KB cache a core"
 
