@@ -57,7 +57,7 @@ class Size(NamedTuple):
 
 #: benchmarks/recall.py uses the references of 5,000 images too.
 PLANS = {
-    500: Size(6, 24, 6, ("new", "old")),
+    500: Size(5, 24, 6, ("new", "old")),
     5_000: Size(3, 8, 8, ("new",)),
     50_000: Size(1, 4, 3, ("new",)),
     1_000_000: Size(0, 0, 1, ("new",)),

@@ -176,6 +176,7 @@ stands out at 1 %'
         return [
             f"{found} of {many} queries stand out at a false discovery rate of {100 * self.rate:g} % "
             "(Benjamini and Hochberg)"
+            + (f"; {self.controls} controls are too few to tell" if not found and 0 in self.as_large else "")
         ]
 
     def about(self, query: int) -> dict[str, Any]:

@@ -333,6 +333,7 @@ def test_what_cannot_be_done_is_fatal_and_says_why(call, photos, query, tmp_path
         ["attribute", "QUERY", "--train", "PHOTOS", "--method", "pixel", "--draws", "4"],
         ["attribute", "QUERY", "--train", "PHOTOS", "--method", "pixel", "--seed", "4"],
         ["attribute", "QUERY", "--train", "PHOTOS", "--format", "json"],
+        ["attribute", "QUERY", "--train", "PHOTOS", "--rows", "5"],
         ["recipe", "show"],
         ["recipe", "show", "--preset", "cifar", "--size", "32"],
         ["fly"],

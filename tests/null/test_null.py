@@ -302,6 +302,11 @@ def test_a_sentence_says_what_the_number_of_controls_cannot_show():
     )
     assert json.loads(json.dumps(details.about(0)))["p"] == 0.25
     assert replace(details, as_large=[1]).sentence(0).endswith("nothing stands out at 1 %")
+    two = NullDetails("largest z", "controls", 0.01, [3.0, 1.0], [0, 2], np.vstack([z, z]), np.vstack([tops, tops]))
+    (sentence,) = two.sentences_of_all()
+    assert sentence.startswith("0 of 2 queries stand out")
+    assert sentence.endswith("3 controls are too few to tell")
+    assert "too few" not in replace(two, as_large=[1, 2]).sentences_of_all()[0]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
+from click.core import ParameterSource
 
 from patchtrace.attribution import Attribution, TableFormat
 from patchtrace.cli import options as opts
@@ -206,6 +207,11 @@ def _check_usage(options: dict[str, Any]) -> None:
     if options["format"] and not options["output"]:
         raise click.UsageError(
             "--format is the format of the ranking in the output directory: add -o DIR, or use --json"
+        )
+    given = click.get_current_context().get_parameter_source("rows") == ParameterSource.COMMANDLINE
+    if given and not options["output"]:
+        raise click.UsageError(
+            "--rows is for the ranking in the output directory: add -o DIR, or use --top for the table"
         )
     if options["format"] == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise click.UsageError("Parquet needs pyarrow: install it with  pip install 'patchtrace[parquet]'")
