@@ -315,7 +315,7 @@ class Blocks:
 
     def within(self, log_normaliser: Float64) -> None:
         """Take the set as a part of a larger one, of which this is known."""
-        self._part = np.exp(self.log_normaliser - log_normaliser)
+        self._part = np.maximum(np.exp(self.log_normaliser - log_normaliser), LEAST_PART)  # none of it may be left
 
     def add(self, result: BlockResult) -> None:
         """The answer for the next block."""
