@@ -286,7 +286,8 @@ class NDA(Method):
                 example = "Recipe.preset('cifar')" if kind is Recipe else f"{kind.__name__}()"
                 raise PatchtraceError(f"{name} is {value!r}: use a {kind.__name__}, such as {example}")
         if self.recipe is not None:
-            self.recipe.check(train.shortest_side, train.shortest_side)
+            one_shape = train.extents is None
+            self.recipe.check(*(train.shape[1:] if one_shape else (train.shortest_side, train.shortest_side)))
 
 
 class _Place:
