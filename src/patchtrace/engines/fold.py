@@ -255,9 +255,9 @@ def part_of_listed(groups: Float64, unseen: float = 1.0) -> tuple[Float64, float
     without = 1 / (certain[..., None] + (others[..., None] - sums) * (count / (count - 1)))
     plain = listed / (certain + others)
     more = listed * without.mean(axis=-1) - plain  # too large by so much more with one group less
-    largest, least = POWERS
-    bias = more / ((count / (count - 1)) ** largest - 1)
-    power = float(np.clip(1 - POWER_SLOPE * bias.sum() / plain.sum(), least, largest))
+    usual, least = POWERS
+    bias = more / ((count / (count - 1)) ** usual - 1)
+    power = float(np.clip(1 - POWER_SLOPE * bias.sum() / plain.sum(), least, usual))
     bias = more / ((count / (count - 1)) ** power - 1)
     part = np.maximum(plain - unseen * bias, LEAST_PART)
     return np.asarray(part), float(unseen * bias.sum() / part.sum())
